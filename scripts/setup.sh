@@ -131,6 +131,8 @@ need_peers() {
     have ping || missing+=(iputils-ping)
     have sysctl || missing+=(procps)
     have ovs-ofctl || missing+=(openvswitch-common)
+    # An OpenCL device on the processor.
+    [ -e /etc/OpenCL/vendors/pocl.icd ] || missing+=(pocl-opencl-icd)
     have dot || missing+=(graphviz)
     /usr/bin/python3 -c 'import scapy.all, cryptography, jsonschema' 2>/dev/null ||
         missing+=(python3 python3-scapy python3-cryptography python3-jsonschema)

@@ -207,7 +207,7 @@ fn libraries() -> Vec<Finding> {
         ("nDPI", "libndpi.so", NDPI),
         ("DPDK", "librte_eal.so", "nothing yet: no DPDK ports in this version"),
         ("libxdp", "libxdp.so", "nothing yet: no AF_XDP ports in this version"),
-        ("OpenCL", "libOpenCL.so", "nothing yet: no GPU functions in this version"),
+        ("OpenCL", "libOpenCL.so", "nothing yet for chains; thalweg devices lists what it finds"),
     ];
     let known = ["ldconfig", "/sbin/ldconfig"]
         .iter()

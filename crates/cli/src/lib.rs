@@ -10,6 +10,7 @@ mod args;
 mod check;
 mod control;
 mod ctl;
+mod devices;
 mod doctor;
 mod errors;
 mod generate;
@@ -92,6 +93,7 @@ pub fn main_with(kinds: &Kinds, arguments: impl IntoIterator<Item = OsString>) -
         Command::Sim(options) => simulate::simulate(options, arguments.quiet),
         Command::Schema(options) => schema::schema(options),
         Command::Doctor(options) => doctor::doctor(options),
+        Command::Devices(options) => devices::list(options),
         Command::Completions { shell } => completions(*shell),
         Command::Man { command } => man(command.as_deref()),
     };

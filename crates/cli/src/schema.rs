@@ -12,6 +12,7 @@ use thalweg_source::nearest;
 use crate::args;
 use crate::check::Checked;
 use crate::ctl::Runs;
+use crate::devices::DeviceList;
 use crate::doctor::Diagnosis;
 use crate::errors::{Failed, Failure, MistakesFound};
 use crate::generate::Generated;
@@ -70,6 +71,7 @@ const DOCUMENTS: &[Document] = &[
     document::<ShownPortKind>("thalweg.port/1", "port show --json"),
     document::<Profile>("thalweg.profile/1", "profile --json"),
     document::<Diagnosis>("thalweg.doctor/1", "doctor --json"),
+    document::<DeviceList>("thalweg.devices/1", "devices --json"),
     document::<thalweg_sim::experiment::Report>(
         "thalweg.sim.run/2",
         "sim run --json, in a list; sim sweep and sim claims, a line each",

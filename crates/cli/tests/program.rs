@@ -32,6 +32,7 @@ fn every_command_has_help_with_examples() {
         "profile",
         "schema",
         "doctor",
+        "devices",
         "completions",
         "man",
     ] {

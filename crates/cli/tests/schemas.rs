@@ -135,6 +135,7 @@ fn written(f: &Path) -> BTreeMap<&'static str, Vec<Value>> {
     let profile = ["profile", "--json", "--packets", "1000", "--samples", "2"];
     all.insert("thalweg.profile/1", vec![json(&profile)]);
     all.insert("thalweg.doctor/1", vec![json(&["doctor", "--json"])]);
+    all.insert("thalweg.devices/1", vec![json(&["devices", "--json"])]);
     let mut reports = json(&sim(&["run", "--json"])).as_array().unwrap().clone();
     succeeds(f, &sim(&["sweep", "s.jsonl", "--over", "workload.method=bulk,tcam"]));
     reports.extend(lines(f, "s.jsonl"));

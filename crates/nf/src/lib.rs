@@ -11,6 +11,7 @@
 
 mod blueprint;
 mod context;
+pub mod device;
 mod division;
 mod emitted;
 mod function;

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod control;
+mod devices;
 mod observed;
 mod port;
 mod selection;
@@ -15,6 +16,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use thalweg_chain::Workers;
 
 pub use control::{ControlOptions, Ctl, CtlCapture, CtlTrace, Request};
+pub use devices::Devices;
 pub use observed::{Observed, ReportFormat, StatsFormat};
 pub use port::Port;
 pub use selection::Selected;
@@ -185,6 +187,11 @@ Without one, the rates of one second are printed.")]
   thalweg doctor
   thalweg doctor --json")]
     Doctor(Doctor),
+    /// List the devices that NFs could run on, and what each can do
+    #[command(after_help = "Examples:
+  thalweg devices
+  thalweg devices --json")]
+    Devices(Devices),
     /// Print the JSON Schema of a document that the program writes, or list them all
     #[command(after_help = "Examples:
   thalweg schema
@@ -231,6 +238,7 @@ impl Command {
             Self::Sim(Sim::Predict(options)) => options.json,
             Self::Sim(Sim::Claims(options)) => options.json,
             Self::Doctor(options) => options.json,
+            Self::Devices(options) => options.json,
             Self::Sim(_)
             | Self::Top(_)
             | Self::Schema(_)

@@ -1,0 +1,159 @@
+//! A device at work: its kernel, its memory, and the syncers that feed it.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thalweg_nf::device::DeviceFunction;
+use thalweg_packet::Pool;
+
+use crate::backend::{Backend, Launch, Resident};
+use crate::error::AccelError;
+use crate::region::{Assignment, Region, Shape, State};
+use crate::syncer::Syncer;
+
+/// A function on work-groups of a device: one NF's share of it.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    /// What its work-groups do.
+    pub function: DeviceFunction,
+    /// What the function reads beside packets: keys, an automaton, routes.
+    pub table: Vec<u8>,
+    /// How many work-groups do it.
+    pub work_groups: usize,
+}
+
+/// How queues are laid out, and how long a device may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Work-items of a work-group: the packets that it works on in step.
+    pub lanes: usize,
+    /// Rows of each queue; a power of two.
+    pub rows: usize,
+    /// Until when all work-groups must run, from the start: the first one compiles the kernel.
+    pub start: Duration,
+    /// How long a work-group may have work and not move on, before it is a [`Fault`](crate::Fault).
+    pub patience: Duration,
+    /// Until when all work-groups must have ended, from the request.
+    pub stop: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let [start, patience, stop] = [30, 1, 5].map(Duration::from_secs);
+        Self { lanes: 32, rows: 64, start, patience, stop }
+    }
+}
+
+/// A device whose work-groups wait for packets. Dropping it stops them.
+pub struct Accelerator {
+    device: String,
+    resident: Box<dyn Resident>,
+    region: Arc<Region>,
+    pool: Arc<Pool>,
+    partitions: Vec<Partition>,
+    options: Options,
+    /// Whether the queues have their syncers.
+    is_shared: bool,
+}
+
+impl Accelerator {
+    /// Starts a kernel for `partitions` on a device, over the packets of `pool`; returns when all
+    /// work-groups run.
+    ///
+    /// # Errors
+    /// [`AccelError`], in words for users.
+    pub fn start(
+        backend: &dyn Backend,
+        partitions: Vec<Partition>,
+        options: Options,
+        pool: Arc<Pool>,
+    ) -> Result<Self, AccelError> {
+        let work_groups = partitions.iter().map(|partition| partition.work_groups).sum();
+        let Options { lanes, rows, .. } = options;
+        let shape = Shape { work_groups, lanes, rows };
+        let tables: Vec<&[u8]> = partitions.iter().map(|p| &*p.table).collect();
+        let memory = backend.allocate(Region::len_for(shape, &tables)?)?;
+        let numbered = partitions.iter().enumerate();
+        let assignments: Vec<_> = numbered
+            .flat_map(|(number, partition)| {
+                let assignment = Assignment { function: number, table: number };
+                std::iter::repeat_n(assignment, partition.work_groups)
+            })
+            .collect();
+        let region = Arc::new(Region::new(memory, shape, &assignments, &tables)?);
+        let functions = partitions.iter().map(|partition| partition.function).collect();
+        let launch = Launch { region: region.clone(), pool: pool.clone(), functions };
+        let resident = backend.start(launch)?;
+        let device = backend.name();
+        let is_shared = false;
+        let mut accelerator =
+            Self { device, resident, region, pool, partitions, options, is_shared };
+        accelerator.wait_for_all()?;
+        Ok(accelerator)
+    }
+
+    /// Waits until all work-groups run.
+    fn wait_for_all(&mut self) -> Result<(), AccelError> {
+        let needed = self.region.shape().work_groups;
+        let until = Instant::now() + self.options.start;
+        loop {
+            let absent = |group: &usize| self.region.state(*group) == State::Absent;
+            let runs = needed - (0..needed).filter(absent).count();
+            if runs == needed {
+                return Ok(());
+            }
+            // Work-groups that run keep the others from starting if there is no room for all; those
+            // that start at all do so at the same time.
+            let is_late = Instant::now() > until;
+            if is_late {
+                let device = self.device.clone();
+                return Err(AccelError::Residency { device, needed, runs });
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Divides the work-groups of each partition among `number` syncers, which may run on threads of
+    /// their own. They serve packets of the accelerator's pool.
+    ///
+    /// # Errors
+    /// When a partition has fewer work-groups.
+    ///
+    /// # Panics
+    /// When it is called twice: a queue has one syncer.
+    pub fn syncers<T>(&mut self, number: usize) -> Result<Vec<Syncer<T>>, AccelError> {
+        assert!(!self.is_shared, "a queue has one syncer");
+        let few = self.partitions.iter().find(|partition| partition.work_groups < number.max(1));
+        if let Some(Partition { function, work_groups, .. }) = few {
+            let (function, has) = (function.name, *work_groups);
+            return Err(AccelError::TooFewWorkGroups { syncers: number, function, has });
+        }
+        self.is_shared = true;
+        let mut shares = vec![Vec::new(); number];
+        let mut first = 0;
+        for Partition { work_groups, .. } in &self.partitions {
+            for (syncer, share) in shares.iter_mut().enumerate() {
+                share.push((first + syncer..first + work_groups).step_by(number).collect());
+            }
+            first += work_groups;
+        }
+        let patience = self.options.patience;
+        let syncer = |share| Syncer::new(self.region.clone(), self.pool.clone(), share, patience);
+        Ok(shares.into_iter().map(syncer).collect())
+    }
+
+    /// Stops the work-groups when they have worked on what they have; returns whether they have ended.
+    pub fn stop(&mut self) -> bool {
+        self.region.end();
+        self.resident.stop(self.options.stop)
+    }
+}
+
+impl Drop for Accelerator {
+    fn drop(&mut self) {
+        if !self.stop() {
+            log::error!("{}: work-groups do not end; their memory is not freed", self.device);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What a device has to be able to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_nf::device::DeviceFunction;
+use thalweg_packet::{PacketMemory, Pool};
+
+use crate::error::AccelError;
+use crate::region::Region;
+
+/// What to start: work-groups that serve the queues of a region.
+#[derive(Debug)]
+pub struct Launch {
+    /// The queues; each work-group is assigned a function and a table.
+    pub region: Arc<Region>,
+    /// The packets.
+    pub pool: Arc<Pool>,
+    /// By number: the functions.
+    pub functions: Vec<DeviceFunction>,
+}
+
+/// A device, by the interface through which it is driven.
+pub trait Backend: Send + Sync {
+    /// The device's name, for messages.
+    fn name(&self) -> String;
+
+    /// Allocates memory that processor and device can both read and write at any time.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn allocate(&self, len: usize) -> Result<PacketMemory, AccelError>;
+
+    /// Starts the work-groups of `launch`, which it keeps until they have ended.
+    ///
+    /// # Errors
+    /// When the kernel does not compile or start, or memory of `launch` is not the device's.
+    fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError>;
+}
+
+/// Work-groups that run until they are stopped.
+pub trait Resident: Send {
+    /// Lets the work-groups end, which their region requests, and waits for `within` at most; returns
+    /// whether all have ended. If not, what they use stays allocated for good.
+    fn stop(&mut self, within: Duration) -> bool;
+}

@@ -1,0 +1,51 @@
+//! Devices: NFs that stay resident beside the processor's own.
+//!
+//! Packets lie in memory that a device and the processor share, and never move. A kernel is started
+//! once; its work-groups wait for rows of [`Job`]s, which a [`Syncer`] writes into queues in such
+//! memory, and return the results through the same [queues](Region). Several functions share a device
+//! by work-groups: [`Partition`]. The design is Hummingbird's (persistent kernels, logical queues);
+//! where its algorithm had to be corrected is said in [`region`].
+//!
+//! A device speaks the protocol through a [`Backend`]: [`OpenCl`], or [`Soft`], which is threads and
+//! always there, as the reference of the protocol.
+
+mod entries;
+mod error;
+#[cfg(all(test, loom))]
+mod model;
+pub mod region;
+mod slot;
+mod sync;
+mod syncer;
+mod work_group;
+
+pub use error::{AccelError, Fault};
+pub use region::{Region, Shape};
+pub use syncer::{Counts, Done, Job, Syncer};
+
+// The model checker runs the protocol alone: its atomics are in no memory that a device shares.
+#[cfg(not(loom))]
+mod accelerator;
+#[cfg(not(loom))]
+mod backend;
+#[cfg(not(loom))]
+mod devices;
+#[cfg(not(loom))]
+mod opencl;
+#[cfg(not(loom))]
+mod reflect;
+#[cfg(not(loom))]
+mod soft;
+
+#[cfg(not(loom))]
+pub use accelerator::{Accelerator, Options, Partition};
+#[cfg(not(loom))]
+pub use backend::{Backend, Launch, Resident};
+#[cfg(not(loom))]
+pub use devices::{Device, Residency, devices};
+#[cfg(not(loom))]
+pub use opencl::OpenCl;
+#[cfg(not(loom))]
+pub use reflect::REFLECT;
+#[cfg(not(loom))]
+pub use soft::Soft;

@@ -1,0 +1,107 @@
+//! The OpenCL devices of this machine, and what each can do.
+
+use opencl3::device::{
+    CL_DEVICE_SVM_ATOMICS, CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, CL_DEVICE_SVM_FINE_GRAIN_BUFFER,
+    CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device as ClDevice,
+};
+use opencl3::error_codes::ClError;
+use opencl3::platform::get_platforms;
+use opencl3::types::cl_device_id;
+
+use crate::error::AccelError;
+
+/// How to get OpenCL, for messages.
+const REMEDY: &str = "install the driver of your GPU, or pocl-opencl-icd for the processor";
+
+/// A device.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The address by which OpenCL knows it, as a number: it has no thread of its own.
+    id: usize,
+    pub(crate) name: String,
+    pub(crate) platform: String,
+    pub(crate) version: String,
+    pub(crate) is_gpu: bool,
+    pub(crate) is_cpu: bool,
+    pub(crate) compute_units: u32,
+    /// The most work-items of a work-group.
+    pub(crate) work_items: usize,
+    svm: u64,
+}
+
+impl Found {
+    fn new(id: cl_device_id, platform: &str) -> Option<Self> {
+        let device = ClDevice::new(id);
+        let kind = device.dev_type().ok()?;
+        Some(Self {
+            id: id as usize,
+            name: device.name().ok()?.trim().to_owned(),
+            platform: platform.to_owned(),
+            version: device.version().ok()?.trim().to_owned(),
+            is_gpu: kind & CL_DEVICE_TYPE_GPU != 0,
+            is_cpu: kind & CL_DEVICE_TYPE_CPU != 0,
+            compute_units: device.max_compute_units().ok()?,
+            work_items: device.max_work_group_size().ok()?,
+            svm: device.svm_mem_capability(),
+        })
+    }
+
+    pub(super) fn device(&self) -> ClDevice {
+        ClDevice::new(self.id as cl_device_id)
+    }
+
+    fn has(&self, capability: u64) -> bool {
+        self.svm & capability != 0
+    }
+
+    /// Whether processor and device can read and write the same memory at any time.
+    pub(crate) fn shares_live(&self) -> bool {
+        self.has(CL_DEVICE_SVM_FINE_GRAIN_BUFFER)
+    }
+
+    /// Whether it can run resident kernels.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub(crate) fn residency(&self) -> Result<(), String> {
+        if self.shares_live() && self.has(CL_DEVICE_SVM_ATOMICS) {
+            Ok(())
+        } else if self.shares_live() {
+            Err("its shared memory has no atomics, so neither side sees the other's steps".into())
+        } else if self.has(CL_DEVICE_SVM_COARSE_GRAIN_BUFFER) {
+            Err("it shares memory only between kernels, not while one runs".into())
+        } else {
+            Err("it shares no memory with the processor (OpenCL 2.0's SVM)".into())
+        }
+    }
+
+    /// PoCL runs the work-groups in threads of this process.
+    pub(super) fn is_pocl(&self) -> bool {
+        self.platform == "Portable Computing Language"
+    }
+}
+
+/// All devices, platform by platform.
+///
+/// # Errors
+/// Why there is none: no library, no driver, or a driver without a device.
+pub(crate) fn find() -> Result<Vec<Found>, AccelError> {
+    let missing = |what: String| AccelError::Missing(format!("{what}; {REMEDY}"));
+    // The library's own numbers: -2000 if it cannot be loaded, -1001 if it knows no driver.
+    let platforms = get_platforms().map_err(|ClError(number)| match number {
+        -2000 => missing("libOpenCL.so.1 is not there".into()),
+        -1001 => missing("OpenCL has no driver".into()),
+        _ => missing(format!("OpenCL lists no platforms: {}", ClError(number))),
+    })?;
+    let mut all = Vec::new();
+    for platform in platforms {
+        let name = platform.name().unwrap_or_default().trim().to_owned();
+        // A platform without devices is an error, too.
+        let devices = platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default();
+        all.extend(devices.into_iter().filter_map(|id| Found::new(id, &name)));
+    }
+    if all.is_empty() {
+        return Err(missing("OpenCL has no device".into()));
+    }
+    Ok(all)
+}

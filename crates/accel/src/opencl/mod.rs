@@ -1,0 +1,81 @@
+//! OpenCL devices: fine-grained shared virtual memory, and a kernel that stays resident.
+//!
+//! The library is loaded when it is first asked for: `libOpenCL.so.1`, or what `OPENCL_DYLIB_PATH`
+//! names.
+
+mod found;
+mod memory;
+mod resident;
+mod source;
+
+use std::sync::{Arc, PoisonError};
+
+use opencl3::context::Context;
+use opencl3::error_codes::ClError;
+
+use crate::backend::{Backend, Launch, Resident};
+use crate::error::AccelError;
+use memory::Starts;
+use thalweg_packet::PacketMemory;
+
+pub(crate) use found::{Found, find};
+
+/// An OpenCL device that can run resident kernels.
+pub struct OpenCl {
+    found: Found,
+    context: Arc<Context>,
+    /// Where the regions of memory begin that it shares.
+    shared: Starts,
+}
+
+impl OpenCl {
+    /// Opens device number `number` of those that [`devices`](crate::devices) lists.
+    ///
+    /// # Errors
+    /// When OpenCL or the device is missing, or the device lacks what resident kernels need.
+    pub fn open(number: usize) -> Result<Self, AccelError> {
+        let mut all = find()?;
+        if number >= all.len() {
+            let why = format!("there is no OpenCL device {number}, but {}", all.len());
+            return Err(AccelError::Missing(why));
+        }
+        let found = all.swap_remove(number);
+        if let Err(why) = found.residency() {
+            return Err(AccelError::Unfit { device: found.name, why });
+        }
+        let context =
+            Context::from_device(&found.device()).map_err(failed(&found, "clCreateContext"))?;
+        Ok(Self { found, context: Arc::new(context), shared: Arc::default() })
+    }
+
+    fn is_shared(&self, memory: &PacketMemory) -> bool {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.contains(&memory.base().addr().get())
+    }
+}
+
+impl Backend for OpenCl {
+    fn name(&self) -> String {
+        self.found.name.clone()
+    }
+
+    fn allocate(&self, len: usize) -> Result<PacketMemory, AccelError> {
+        memory::allocate(&self.context, &self.shared, len).map_err(|e| {
+            let device = self.found.name.clone();
+            AccelError::Memory { device, len, why: e.to_string() }
+        })
+    }
+
+    fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {
+        if !self.is_shared(launch.pool.memory()) {
+            return Err(AccelError::ForeignPool(self.found.name.clone()));
+        }
+        resident::start(&self.found, self.context.clone(), launch)
+    }
+}
+
+/// A failed call, with OpenCL's word for the error.
+fn failed(found: &Found, call: &'static str) -> impl Fn(ClError) -> AccelError {
+    let device = found.name.clone();
+    move |error| AccelError::Call { device: device.clone(), call, why: error.to_string() }
+}

@@ -1,0 +1,124 @@
+//! A kernel that stays resident on an OpenCL device.
+//!
+//! `unsafe` here: a kernel is given addresses, and works on them until it ends.
+#![allow(unsafe_code)]
+
+use std::mem;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use opencl3::command_queue::CommandQueue;
+use opencl3::context::Context;
+use opencl3::event::{CL_COMPLETE, Event};
+use opencl3::kernel::Kernel;
+use opencl3::program::Program;
+
+use super::{Found, failed, source};
+use crate::backend::{Launch, Resident};
+use crate::error::AccelError;
+
+/// OpenCL C with the atomics of C11.
+const OPTIONS: &str = "-cl-std=CL3.0";
+/// The same for compilers before 3.0, which had them from the start.
+const OLDER_OPTIONS: &str = "-cl-std=CL2.0";
+
+/// A running kernel, and all that it uses.
+struct Running {
+    event: Event,
+    in_use: Option<InUse>,
+}
+
+/// What must stay as long as the kernel runs.
+struct InUse {
+    launch: Launch,
+    queue: CommandQueue,
+    _kernel: Kernel,
+    _program: Program,
+    _context: Arc<Context>,
+}
+
+/// Compiles and starts the kernel of `launch`, whose packets are in memory of `context`.
+pub(super) fn start(
+    found: &Found,
+    context: Arc<Context>,
+    launch: Launch,
+) -> Result<Box<dyn Resident>, AccelError> {
+    let shape = launch.region.shape();
+    if shape.lanes > found.work_items {
+        let why = format!("its work-groups have {} work-items at most", found.work_items);
+        return Err(AccelError::Unfit { device: found.name.clone(), why });
+    }
+    let text = source::of(shape, &launch.functions, pause(found));
+    let options = if found.version.starts_with("OpenCL 2") { OLDER_OPTIONS } else { OPTIONS };
+    let program = Program::create_and_build_from_source(&context, &text, options)
+        .map_err(|log| AccelError::Compile { device: found.name.clone(), log })?;
+    let kernel = Kernel::create(&program, "resident").map_err(failed(found, "clCreateKernel"))?;
+    let queue = CommandQueue::create_default_with_properties(&context, 0, 0)
+        .map_err(failed(found, "clCreateCommandQueue"))?;
+    let arguments = [launch.region.base(), launch.pool.memory().base()];
+    for (number, argument) in arguments.into_iter().enumerate() {
+        let pointer = argument.as_ptr().cast_const().cast();
+        // SAFETY: both regions are shared memory of this context: the caller has checked the packets',
+        // and the other comes from the same allocation.
+        unsafe { kernel.set_arg_svm_pointer(number as u32, pointer) }
+            .map_err(failed(found, "clSetKernelArgSVMPointer"))?;
+    }
+    let (all, each) = ([shape.work_groups * shape.lanes], [shape.lanes]);
+    let (none, all, each) = (std::ptr::null(), all.as_ptr(), each.as_ptr());
+    // SAFETY: the sizes are of one dimension; the arguments stay allocated in `InUse` until the kernel
+    // has ended.
+    let event = unsafe { queue.enqueue_nd_range_kernel(kernel.get(), 1, none, all, each, &[]) }
+        .map_err(failed(found, "clEnqueueNDRangeKernel"))?;
+    queue.flush().map_err(failed(found, "clFlush"))?;
+    let in_use = InUse { launch, queue, _kernel: kernel, _program: program, _context: context };
+    Ok(Box::new(Running { event, in_use: Some(in_use) }))
+}
+
+/// What a work-group does before it looks again. Where its threads share processors with ours, it lets
+/// others run: without that, each look takes a time slice.
+fn pause(found: &Found) -> &'static str {
+    if found.is_pocl() && cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        // sched_yield.
+        "__asm__ volatile(\"syscall\" : : \"a\"(24L) : \"rcx\", \"r11\", \"memory\")"
+    } else {
+        "(void)0"
+    }
+}
+
+impl Running {
+    /// Whether the kernel has ended, well or not.
+    fn has_ended(&self) -> bool {
+        self.event.command_execution_status().is_ok_and(|status| status.0 <= CL_COMPLETE)
+    }
+}
+
+impl Resident for Running {
+    fn stop(&mut self, within: Duration) -> bool {
+        let Some(in_use) = &self.in_use else { return self.has_ended() };
+        in_use.launch.region.end();
+        let until = Instant::now() + within;
+        while !self.has_ended() && Instant::now() < until {
+            thread::sleep(Duration::from_micros(100));
+        }
+        if !self.has_ended() {
+            // Not freed: the kernel may still read and write it.
+            mem::forget(self.in_use.take());
+            return false;
+        }
+        if let Some(in_use) = self.in_use.take()
+            && let Err(e) = in_use.queue.finish()
+        {
+            log::warn!("clFinish: {e}");
+        }
+        true
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.in_use.is_some() {
+            self.stop(Duration::from_secs(5));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A device made of threads: the reference of the protocol, and there on every machine.
+//!
+//! `unsafe` here: bytes of packets are reached by offsets from the pool's memory, as a device does it.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use thalweg_nf::device::Scalar;
+use thalweg_packet::{PacketMemory, Pool};
+
+use crate::backend::{Backend, Launch, Resident};
+use crate::error::AccelError;
+use crate::region::Region;
+use crate::slot::Request;
+use crate::work_group;
+
+/// Threads of this process, one a work-group.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Soft;
+
+impl Backend for Soft {
+    fn name(&self) -> String {
+        "soft".into()
+    }
+
+    fn allocate(&self, len: usize) -> Result<PacketMemory, AccelError> {
+        PacketMemory::anonymous(len).map_err(|e| AccelError::Memory {
+            device: self.name(),
+            len,
+            why: e.to_string(),
+        })
+    }
+
+    fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {
+        let launch = Arc::new(launch);
+        let mut threads = Vec::new();
+        for group in 0..launch.region.shape().work_groups {
+            let mine = launch.clone();
+            let thread = thread::Builder::new().name(format!("work-group-{group}"));
+            match thread.spawn(move || run(&mine, group)) {
+                Ok(thread) => threads.push(thread),
+                Err(e) => {
+                    launch.region.end();
+                    threads.into_iter().for_each(|thread| drop(thread.join()));
+                    let (device, why) = (self.name(), e.to_string());
+                    return Err(AccelError::Call { device, call: "starting a thread", why });
+                }
+            }
+        }
+        Ok(Box::new(Threads { region: launch.region.clone(), threads }))
+    }
+}
+
+/// Serves the queue of a work-group.
+fn run(launch: &Launch, group: usize) {
+    let Launch { region, pool, functions } = launch;
+    let scalar = functions[region.function(group)].scalar;
+    let table = region.table(group);
+    let idle = &mut Idle::default();
+    let idle = std::cell::RefCell::new(idle);
+    work_group::serve(
+        region,
+        group,
+        |request| {
+            idle.borrow_mut().polls = 0;
+            work(pool, scalar, table, request)
+        },
+        || idle.borrow_mut().rest(),
+    );
+}
+
+/// Calls the function on the bytes of a request.
+fn work(pool: &Pool, scalar: Scalar, table: &[u8], request: Request) -> [u32; 2] {
+    let memory = pool.memory();
+    let (start, len) = (request.offset as usize, request.len as usize);
+    let is_inside = start.checked_add(len).is_some_and(|end| end <= memory.len());
+    assert!(is_inside, "a request outside of packet memory");
+    // SAFETY: the bytes lie in the memory, as was just checked.
+    let first = unsafe { memory.base().as_ptr().add(start) };
+    // SAFETY: as above; the syncer owns the frame of these bytes while the row is the work-group's, and
+    // nothing else reads or writes them: a row has a slot of its own for each frame.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(first, len) };
+    scalar(bytes, request.argument, table)
+}
+
+/// What a work-group does without packets: looks again at once, then lets others run, then sleeps.
+#[derive(Default)]
+struct Idle {
+    polls: u32,
+}
+
+impl Idle {
+    fn rest(&mut self) {
+        self.polls = self.polls.saturating_add(1);
+        match self.polls {
+            0..64 => std::hint::spin_loop(),
+            64..10_000 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+struct Threads {
+    region: Arc<Region>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Resident for Threads {
+    fn stop(&mut self, within: Duration) -> bool {
+        self.region.end();
+        let until = Instant::now() + within;
+        while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
+            thread::sleep(Duration::from_micros(100));
+        }
+        let has_ended = self.threads.iter().all(JoinHandle::is_finished);
+        if has_ended {
+            self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        }
+        has_ended
+    }
+}

@@ -1,0 +1,32 @@
+//! The devices of the tests: threads, and the first OpenCL device with resident kernels.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use thalweg_accel::{Backend, OpenCl, Residency, Soft, devices};
+use thalweg_testkit::peer;
+
+/// Keeps tests apart: kernels of several would wait for each other's to end.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The devices of this machine that can run resident kernels, for one test at a time. Without one of OpenCL the test goes on
+/// with threads, and prints so, or fails where every peer is required.
+pub fn backends() -> Devices {
+    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all: Vec<Box<dyn Backend>> = vec![Box::new(Soft)];
+    let (found, why) = devices();
+    let opencl = found.iter().filter(|device| device.place.starts_with("opencl"));
+    let resident = opencl.enumerate().find(|(_, device)| device.residency == Residency::Resident);
+    match resident {
+        Some((number, _)) => all.push(Box::new(OpenCl::open(number).unwrap())),
+        None => peer::missing(
+            &why.map_or("no OpenCL device with SVM atomics".into(), |w| w.to_string()),
+        ),
+    }
+    Devices { all, _turn: turn }
+}
+
+/// The devices, while it is this test's turn.
+pub struct Devices {
+    pub all: Vec<Box<dyn Backend>>,
+    _turn: MutexGuard<'static, ()>,
+}

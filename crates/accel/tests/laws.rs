@@ -1,0 +1,280 @@
+//! What every device does, whichever interface drives it: each packet comes back once, as its function
+//! left it.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use common::backends;
+use proptest::prelude::*;
+use thalweg_accel::{Accelerator, Backend, Fault, Job, Options, Partition, REFLECT, Soft, Syncer};
+use thalweg_nf::device::DeviceFunction;
+use thalweg_packet::{Frame, Pool};
+
+/// Adds up the bytes and a number of the table, and returns the sum and the place of the first zero.
+const SUM: DeviceFunction = DeviceFunction {
+    name: "sum",
+    source: "uint2 sum(global uchar *bytes, uint len, uint2 argument, global const uchar *table) {
+        uint sum = table[argument.x], first = len;
+        for (uint at = 0; at < len; at++) {
+            sum += bytes[at];
+            if (bytes[at] == 0 && first == len) first = at;
+            bytes[at] = (uchar)(bytes[at] + argument.y);
+        }
+        return (uint2)(sum, first);
+    }",
+    scalar: |bytes, argument, table| {
+        let sum = u32::from(table[argument[0] as usize])
+            + bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+        let first = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(argument[1] as u8));
+        [sum, first as u32]
+    },
+};
+
+/// A pool in memory of the device.
+fn pool(backend: &dyn Backend, frames: usize) -> Arc<Pool> {
+    let memory = backend.allocate(Pool::region_len(frames, 2048)).unwrap();
+    Arc::new(Pool::new(memory, 2048).unwrap())
+}
+
+fn partition(function: DeviceFunction, work_groups: usize) -> Partition {
+    Partition { function, table: (0..=255).collect(), work_groups }
+}
+
+/// A packet to send: the partition, the bytes, where they begin in the frame, and the argument.
+type Sent = (usize, Vec<u8>, usize, [u32; 2]);
+
+fn packets() -> impl Strategy<Value = Vec<Sent>> {
+    let packet = (0..2usize, prop::collection::vec(any::<u8>(), 0..1500), 0..500usize);
+    let argument = (0..256u32, any::<u32>());
+    let sent = (packet, argument).prop_map(|((to, bytes, at), (x, y))| (to, bytes, at, [x, y]));
+    prop::collection::vec(sent, 1..200)
+}
+
+/// Sends packets through a syncer; checks that each comes back once, with the bytes and the result of
+/// its function.
+fn send(syncer: &mut Syncer<usize>, pool: &Pool, packets: &[Sent]) {
+    let functions = [REFLECT, SUM];
+    let table: Vec<u8> = (0..=255).collect();
+    let mut waiting: VecDeque<usize> = (0..packets.len()).collect();
+    let mut back = vec![false; packets.len()];
+    let mut left = packets.len();
+    while left > 0 {
+        while let Some(number) = waiting.pop_front() {
+            let Some(mut frame) = pool.take() else {
+                waiting.push_front(number);
+                break;
+            };
+            let (to, bytes, at, argument) = &packets[number];
+            let place = *at..at + bytes.len();
+            pool.bytes_mut(&mut frame)[place.clone()].copy_from_slice(bytes);
+            let job = Job { frame, bytes: place, argument: *argument, tag: number };
+            if let Err(job) = syncer.submit(*to, job) {
+                pool.give_back([job.frame]);
+                waiting.push_front(number);
+                break;
+            }
+        }
+        let moved = syncer.poll(|done| {
+            let (to, bytes, at, argument) = &packets[done.tag];
+            let mut expected = bytes.clone();
+            let result = (functions[*to].scalar)(&mut expected, *argument, &table);
+            assert_eq!(done.result, result, "packet {} to {to}", done.tag);
+            assert!(pool.bytes(&done.frame)[*at..].starts_with(&expected), "packet {}", done.tag);
+            assert!(!std::mem::replace(&mut back[done.tag], true), "packet {} twice", done.tag);
+            pool.give_back([done.frame]);
+        });
+        match moved.expect("the device answers") {
+            0 => thread::yield_now(),
+            moved => left -= moved,
+        }
+    }
+    assert_eq!(syncer.under_way(), 0);
+}
+
+#[test]
+fn packets_come_back_once_as_their_function_leaves_them() {
+    let devices = backends();
+    for backend in &devices.all {
+        let pool = pool(&**backend, 256);
+        // Small queues, which are full again and again.
+        let options =
+            Options { lanes: 4, rows: 2, patience: Duration::from_secs(20), ..Options::default() };
+        let partitions = vec![partition(REFLECT, 1), partition(SUM, 1)];
+        let mut accelerator =
+            Accelerator::start(&**backend, partitions, options, pool.clone()).unwrap();
+        let mut syncers = accelerator.syncers(1).unwrap();
+        let cases = ProptestConfig::with_cases(thalweg_testkit::cases(20));
+        let syncer = std::cell::RefCell::new(&mut syncers[0]);
+        proptest!(cases, |(packets in packets())| send(&mut syncer.borrow_mut(), &pool, &packets));
+        assert!(accelerator.stop(), "{} ends", backend.name());
+        assert_eq!(pool.in_use(), 0, "{}", backend.name());
+    }
+}
+
+#[test]
+fn several_syncers_share_a_device() {
+    let devices = backends();
+    for backend in &devices.all {
+        let pool = pool(&**backend, 512);
+        let options =
+            Options { lanes: 8, rows: 4, patience: Duration::from_secs(20), ..Options::default() };
+        let mut accelerator =
+            Accelerator::start(&**backend, vec![partition(SUM, 2)], options, pool.clone()).unwrap();
+        let mut syncers = accelerator.syncers::<usize>(2).unwrap();
+        let one = |number: usize, syncer: &mut Syncer<usize>, pool: &Pool| {
+            for round in 0..2_000usize {
+                let bytes = vec![number as u8 + 1; 60 + round % 7];
+                let mut left = 3;
+                for tag in 0..left {
+                    let mut frame = pool.take().unwrap();
+                    pool.bytes_mut(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
+                    let job = Job { frame, bytes: 0..bytes.len(), argument: [tag as u32, 0], tag };
+                    syncer.submit(0, job).unwrap();
+                }
+                while left > 0 {
+                    let moved = syncer.poll(|done| {
+                        let sum = (number + 1) * bytes.len() + done.tag;
+                        assert_eq!(done.result, [sum as u32, bytes.len() as u32]);
+                        pool.give_back([done.frame]);
+                    });
+                    left -= moved.unwrap();
+                    thread::yield_now();
+                }
+            }
+            assert_eq!(syncer.counts().packets, 6_000);
+        };
+        thread::scope(|scope| {
+            for (number, syncer) in syncers.iter_mut().enumerate() {
+                let pool = &pool;
+                scope.spawn(move || one(number, syncer, pool));
+            }
+        });
+        drop(accelerator);
+        assert_eq!(pool.in_use(), 0, "{}", backend.name());
+    }
+}
+
+#[test]
+fn a_row_that_is_not_full_is_sealed_with_dummies() {
+    let devices = backends();
+    for backend in &devices.all {
+        let pool = pool(&**backend, 8);
+        let options =
+            Options { lanes: 4, rows: 2, patience: Duration::from_secs(20), ..Options::default() };
+        let mut accelerator =
+            Accelerator::start(&**backend, vec![partition(REFLECT, 1)], options, pool.clone())
+                .unwrap();
+        let mut syncer = accelerator.syncers(1).unwrap().remove(0);
+        for tag in 0..5u8 {
+            let frame = pool.take().unwrap();
+            syncer.submit(0, Job { frame, bytes: 0..64, argument: [0; 2], tag }).unwrap();
+        }
+        let mut back = Vec::new();
+        while back.len() < 5 {
+            syncer
+                .poll(|done| {
+                    back.push(done.tag);
+                    pool.give_back([done.frame]);
+                })
+                .unwrap();
+            thread::yield_now();
+        }
+        assert_eq!(back, [0, 1, 2, 3, 4], "in the order of the queue");
+        let counts = syncer.counts();
+        assert_eq!((counts.packets, counts.rows, counts.dummies), (5, 2, 3), "{}", backend.name());
+    }
+}
+
+/// Polls until there is a fault.
+fn fault(syncer: &mut Syncer<()>) -> Fault {
+    loop {
+        if let Err(fault) = syncer.poll(|_| panic!("a packet is back")) {
+            return fault;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_work_group_that_does_not_answer_is_a_fault_and_keeps_its_frames() {
+    const STUCK: DeviceFunction = DeviceFunction {
+        name: "stuck",
+        source: "",
+        scalar: |_, _, _| {
+            thread::sleep(Duration::from_millis(500));
+            [0; 2]
+        },
+    };
+    let pool = pool(&Soft, 8);
+    let options = Options { patience: Duration::from_millis(50), ..Options::default() };
+    let mut accelerator =
+        Accelerator::start(&Soft, vec![partition(STUCK, 1)], options, pool.clone()).unwrap();
+    let mut syncer = accelerator.syncers(1).unwrap().remove(0);
+    let frame = pool.take().unwrap();
+    syncer.submit(0, Job { frame, bytes: 0..64, argument: [0; 2], tag: () }).unwrap();
+    let fault = fault(&mut syncer);
+    assert!(matches!(fault, Fault::Stalled { work_group: 0, .. }), "{fault}");
+    let mut lost = Vec::new();
+    syncer.abandon(|(), frame: Option<Frame>| lost.push(frame));
+    assert_eq!(lost, [None], "the device may still write the frame");
+    assert_eq!(pool.in_use(), 1);
+}
+
+#[test]
+fn a_device_that_was_stopped_is_a_fault_and_gives_its_frames_back() {
+    let pool = pool(&Soft, 8);
+    let mut accelerator =
+        Accelerator::start(&Soft, vec![partition(REFLECT, 1)], Options::default(), pool.clone())
+            .unwrap();
+    let mut syncer = accelerator.syncers(1).unwrap().remove(0);
+    assert!(accelerator.stop());
+    let frame = pool.take().unwrap();
+    syncer.submit(0, Job { frame, bytes: 0..64, argument: [0; 2], tag: () }).unwrap();
+    assert_eq!(fault(&mut syncer), Fault::Ended { work_group: 0 });
+    syncer.abandon(|(), frame| pool.give_back(frame));
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn what_a_device_cannot_do_is_refused_before_it_starts() {
+    let start = |backend: &dyn Backend, partition, options, pool| {
+        Accelerator::start(backend, vec![partition], options, pool)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+    let devices = backends();
+    for backend in &devices.all {
+        let backend = &**backend;
+        let options = Options { rows: 3, ..Options::default() };
+        let error = start(backend, partition(REFLECT, 1), options, pool(backend, 8));
+        assert!(error.contains("3 rows: at most 4096"), "{error}");
+        let mut accelerator = Accelerator::start(
+            backend,
+            vec![partition(REFLECT, 1)],
+            Options::default(),
+            pool(backend, 8),
+        )
+        .unwrap();
+        let error = accelerator.syncers::<()>(2).unwrap_err().to_string();
+        assert!(error.contains("'reflect' has 1"), "{error}");
+        if backend.name() == "soft" {
+            continue;
+        }
+        let anonymous = Arc::new(Pool::anonymous(8, 2048).unwrap());
+        let error = start(backend, partition(REFLECT, 1), Options::default(), anonymous);
+        assert!(error.starts_with("the packets are not in memory that"), "{error}");
+        let broken = DeviceFunction { source: "uint2 reflect(", ..REFLECT };
+        let error = start(backend, partition(broken, 1), Options::default(), pool(backend, 8));
+        assert!(error.contains("does not compile on") && error.contains("error"), "{error}");
+        // A device has few work-groups more than it has compute units.
+        let options = Options { start: Duration::from_secs(2), ..Options::default() };
+        let error = start(backend, partition(REFLECT, 500), options, pool(backend, 8));
+        assert!(error.contains("needs 500 resident work-groups"), "{error}");
+    }
+}
