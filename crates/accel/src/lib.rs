@@ -44,7 +44,7 @@ pub use backend::{Backend, Launch, Resident};
 #[cfg(not(loom))]
 pub use devices::{Device, Residency, devices};
 #[cfg(not(loom))]
-pub use opencl::OpenCl;
+pub use opencl::{Batches, OpenCl, Transfer};
 #[cfg(not(loom))]
 pub use reflect::REFLECT;
 #[cfg(not(loom))]

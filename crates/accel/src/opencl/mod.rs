@@ -3,6 +3,7 @@
 //! The library is loaded when it is first asked for: `libOpenCL.so.1`, or what `OPENCL_DYLIB_PATH`
 //! names.
 
+mod batches;
 mod found;
 mod memory;
 mod resident;
@@ -18,6 +19,7 @@ use crate::error::AccelError;
 use memory::Starts;
 use thalweg_packet::PacketMemory;
 
+pub use batches::{Batches, Transfer};
 pub(crate) use found::{Found, find};
 
 /// An OpenCL device that can run resident kernels.

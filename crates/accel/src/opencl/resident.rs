@@ -50,12 +50,8 @@ pub(super) fn start(
         return Err(AccelError::Unfit { device: found.name.clone(), why });
     }
     let text = source::of(shape, &launch.functions, pause(found));
-    let options = if found.version.starts_with("OpenCL 2") { OLDER_OPTIONS } else { OPTIONS };
-    let program = Program::create_and_build_from_source(&context, &text, options)
-        .map_err(|log| AccelError::Compile { device: found.name.clone(), log })?;
-    let kernel = Kernel::create(&program, "resident").map_err(failed(found, "clCreateKernel"))?;
-    let queue = CommandQueue::create_default_with_properties(&context, 0, 0)
-        .map_err(failed(found, "clCreateCommandQueue"))?;
+    let (program, kernel) = compile(found, &context, &text, "resident")?;
+    let queue = queue(found, &context)?;
     let arguments = [launch.region.base(), launch.pool.memory().base()];
     for (number, argument) in arguments.into_iter().enumerate() {
         let pointer = argument.as_ptr().cast_const().cast();
@@ -73,6 +69,26 @@ pub(super) fn start(
     queue.flush().map_err(failed(found, "clFlush"))?;
     let in_use = InUse { launch, queue, _kernel: kernel, _program: program, _context: context };
     Ok(Box::new(Running { event, in_use: Some(in_use) }))
+}
+
+/// Compiles a kernel.
+pub(super) fn compile(
+    found: &Found,
+    context: &Context,
+    text: &str,
+    name: &str,
+) -> Result<(Program, Kernel), AccelError> {
+    let options = if found.version.starts_with("OpenCL 2") { OLDER_OPTIONS } else { OPTIONS };
+    let program = Program::create_and_build_from_source(context, text, options)
+        .map_err(|log| AccelError::Compile { device: found.name.clone(), log })?;
+    let kernel = Kernel::create(&program, name).map_err(failed(found, "clCreateKernel"))?;
+    Ok((program, kernel))
+}
+
+/// A queue of commands, which are carried out in order.
+pub(super) fn queue(found: &Found, context: &Context) -> Result<CommandQueue, AccelError> {
+    CommandQueue::create_default_with_properties(context, 0, 0)
+        .map_err(failed(found, "clCreateCommandQueue"))
 }
 
 /// What a work-group does before it looks again. Where its threads share processors with ours, it lets

@@ -8,6 +8,7 @@
 
 mod cipher;
 mod config;
+pub mod device;
 mod inbound;
 mod iv;
 mod outbound;

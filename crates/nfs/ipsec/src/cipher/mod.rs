@@ -190,6 +190,11 @@ impl Engine {
     }
 }
 
+/// Seals or opens one packet, by the portable code.
+pub(super) fn seal_or_open(job: &mut Job<'_>, opens: bool) {
+    if opens { portable::open(job) } else { portable::seal(job) }
+}
+
 /// Sorts jobs suite by suite, the longest first, by what is encrypted and what is authenticated:
 /// packets that are processed side by side then have similar lengths.
 fn order(jobs: &mut [Job<'_>]) {

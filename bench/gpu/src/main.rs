@@ -1,0 +1,226 @@
+//! Packets a second through a function on a device, by the way in which packets reach it; a line of JSON for
+//! each measurement. `bench/gpu.py` runs this.
+//!
+//!     thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS
+//!
+//! In each round every way is measured once, one after the other.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use thalweg_accel::{
+    Accelerator, Backend, Job, OpenCl, Options, Partition, REFLECT, Soft, Transfer,
+};
+use thalweg_ipsec::device::{DONE, ESP, argument, table};
+use thalweg_nf::device::DeviceFunction;
+use thalweg_packet::{Frame, Pool};
+
+/// Packets that are under way with a resident kernel.
+const UNDER_WAY: usize = 1024;
+/// Ways with a launch for each batch: how packets reach the device, and how many a batch has.
+const LAUNCHES: [(&str, Transfer, usize); 4] = [
+    ("shared 32", Transfer::Shared, 32),
+    ("copied 32", Transfer::Copied, 32),
+    ("shared 1024", Transfer::Shared, 1024),
+    ("copied 1024", Transfer::Copied, 1024),
+];
+/// Where a packet begins in its frame.
+const START: usize = 128;
+/// The longest packet, in bytes.
+const LONGEST: usize = 1600;
+
+/// What is measured: a function, what it is called with, and whether it takes ESP packets.
+struct Work {
+    name: &'static str,
+    function: DeviceFunction,
+    table: Vec<u8>,
+    argument: [u32; 2],
+    is_esp: bool,
+}
+
+impl Work {
+    /// The bytes that the function works on for packets of `size` bytes on the wire.
+    fn len(&self, size: usize) -> usize {
+        // In the tunnel, 14 bytes of Ethernet are outside, and 4 of the check sequence nowhere.
+        if self.is_esp { 24 + (size - 18 + 2).next_multiple_of(16) + 12 } else { size - 4 }
+    }
+}
+
+fn works() -> Vec<Work> {
+    let table = table(&[(&[7; 16], &[9; 20])]);
+    let reflect = Work {
+        name: "reflect",
+        function: REFLECT,
+        table: Vec::new(),
+        argument: [0; 2],
+        is_esp: false,
+    };
+    let esp = Work {
+        name: "esp",
+        function: ESP,
+        table,
+        argument: argument(0, false, None),
+        is_esp: true,
+    };
+    vec![reflect, esp]
+}
+
+struct Settings {
+    seconds: f64,
+    lanes: usize,
+    work_groups: usize,
+}
+
+/// How many packets went through, and in what time.
+type Rate = (u64, f64);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [device, rounds, seconds, lanes, work_groups] = &arguments[..] else {
+        return Err("usage: thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS".into());
+    };
+    let settings = Settings {
+        seconds: seconds.parse()?,
+        lanes: lanes.parse()?,
+        work_groups: work_groups.parse()?,
+    };
+    let opencl = match device.strip_prefix("opencl:") {
+        Some(number) => Some(OpenCl::open(number.parse()?)?),
+        None => None,
+    };
+    let backend: &dyn Backend = opencl.as_ref().map_or(&Soft, |opencl| opencl);
+    let memory = backend.allocate(Pool::region_len(2 * UNDER_WAY, 2048))?;
+    let pool = Arc::new(Pool::new(memory, 2048)?);
+    for round in 0..rounds.parse::<u32>()? {
+        for work in &works() {
+            for size in [64, 128, 256, 512, 1024, 1518] {
+                let mut ways = vec![("resident", resident(backend, &pool, work, size, &settings)?)];
+                if let Some(opencl) = &opencl {
+                    for (way, transfer, batch) in LAUNCHES {
+                        let batches = (transfer, batch);
+                        ways.push((way, launched(opencl, &pool, work, size, &settings, batches)?));
+                    }
+                }
+                ways.push(("scalar", scalar(&pool, work, size, &settings)));
+                for (way, (packets, seconds)) in ways {
+                    let line = json!({
+                        "device": backend.name(), "function": work.name, "size": size, "way": way,
+                        "round": round, "packets": packets, "seconds": seconds,
+                    });
+                    println!("{line}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Frames with packets in them.
+fn frames(pool: &Pool, number: usize) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    pool.take_many(number, |frame| frames.push(frame));
+    for (number, frame) in frames.iter_mut().enumerate() {
+        let bytes = &mut pool.bytes_mut(frame)[START..START + LONGEST];
+        bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 7 + number) as u8);
+    }
+    frames
+}
+
+fn job(frame: Frame, work: &Work, size: usize) -> Job<()> {
+    Job { frame, bytes: START..START + work.len(size), argument: work.argument, tag: () }
+}
+
+fn check(work: &Work, result: [u32; 2]) {
+    assert!(!work.is_esp || result[0] == DONE, "the packet is sealed");
+}
+
+/// Through a kernel that stays.
+fn resident(
+    backend: &dyn Backend,
+    pool: &Arc<Pool>,
+    work: &Work,
+    size: usize,
+    settings: &Settings,
+) -> Result<Rate, Box<dyn Error>> {
+    let Settings { seconds, lanes, work_groups } = *settings;
+    let (function, table) = (work.function, work.table.clone());
+    let partition = Partition { function, table, work_groups };
+    let options = Options { lanes, rows: 64, ..Options::default() };
+    let mut accelerator = Accelerator::start(backend, vec![partition], options, pool.clone())?;
+    let mut syncer = accelerator.syncers(1)?.remove(0);
+    let mut frames = frames(pool, UNDER_WAY);
+    let (mut packets, start) = (0, Instant::now());
+    let until = Duration::from_secs_f64(seconds);
+    while start.elapsed() < until {
+        while let Some(frame) = frames.pop() {
+            if let Err(job) = syncer.submit(0, job(frame, work, size)) {
+                frames.push(job.frame);
+                break;
+            }
+        }
+        let back = syncer.poll(|done| {
+            check(work, done.result);
+            frames.push(done.frame);
+        })?;
+        packets += back as u64;
+        if back == 0 {
+            std::thread::yield_now();
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    while syncer.under_way() > 0 {
+        syncer.poll(|done| frames.push(done.frame))?;
+        std::thread::yield_now();
+    }
+    pool.give_back(frames);
+    Ok((packets, seconds))
+}
+
+/// Through a launch for each batch.
+fn launched(
+    opencl: &OpenCl,
+    pool: &Arc<Pool>,
+    work: &Work,
+    size: usize,
+    settings: &Settings,
+    (transfer, batch): (Transfer, usize),
+) -> Result<Rate, Box<dyn Error>> {
+    let limits = (batch, work.len(size));
+    let mut batches = opencl.batches(work.function, &work.table, pool.clone(), transfer, limits)?;
+    let mut frames = frames(pool, batch);
+    let mut batch = |frames: &mut Vec<Frame>| {
+        let jobs = frames.drain(..).map(|frame| job(frame, work, size)).collect();
+        batches.run(jobs, |done| {
+            check(work, done.result);
+            frames.push(done.frame);
+        })
+    };
+    // The first launch compiles.
+    batch(&mut frames)?;
+    let (mut packets, start) = (0, Instant::now());
+    while start.elapsed().as_secs_f64() < settings.seconds {
+        batch(&mut frames)?;
+        packets += frames.len() as u64;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    pool.give_back(frames);
+    Ok((packets, seconds))
+}
+
+/// On this thread, by the function's reference.
+fn scalar(pool: &Pool, work: &Work, size: usize, settings: &Settings) -> Rate {
+    let mut frames = frames(pool, UNDER_WAY);
+    let (mut packets, start) = (0, Instant::now());
+    while start.elapsed().as_secs_f64() < settings.seconds {
+        for frame in &mut frames {
+            let bytes = &mut pool.bytes_mut(frame)[START..START + work.len(size)];
+            check(work, (work.function.scalar)(bytes, work.argument, &work.table));
+        }
+        packets += frames.len() as u64;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    pool.give_back(frames);
+    (packets, seconds)
+}
