@@ -18,7 +18,8 @@ esac
 export PATH="$HOME/.cargo/bin:$PATH"
 
 # libipsec-mb is x86-64's alone; libpcap is wherever it is installed or can be; nDPI has to be 4.2,
-# which is Debian 12's.
+# which is Debian 12's. DPDK is large, so that only tests and CI install it; where it is installed in the
+# version of Debian 12, the program is made with it.
 features() {
     if [ -n "${FEATURES+chosen}" ]; then
         echo "$FEATURES"
@@ -32,6 +33,9 @@ features() {
     if [ "$(grep -shcE 'NDPI_(MAJOR_RELEASE "4"|MINOR_RELEASE "2")' /usr/include/ndpi/ndpi_config.h)" = 2 ] ||
         grep -qsx 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"' /etc/os-release; then
         chosen+=(ndpi)
+    fi
+    if pkg-config --exists 'libdpdk >= 22.11' 'libdpdk < 22.12' 2>/dev/null; then
+        chosen+=(dpdk)
     fi
     echo "${chosen[*]}"
 }
@@ -136,7 +140,7 @@ need_peers() {
     have dot || missing+=(graphviz)
     /usr/bin/python3 -c 'import scapy.all, cryptography, jsonschema' 2>/dev/null ||
         missing+=(python3 python3-scapy python3-cryptography python3-jsonschema)
-    # librte_ipsec is held against ours.
+    # librte_ipsec is held against ours; and for the feature dpdk.
     pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config)
     have prads || { without_service prads && missing+=(prads); }
     # For promtool, and for a real Prometheus in a test.

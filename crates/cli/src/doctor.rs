@@ -196,6 +196,11 @@ fn libraries() -> Vec<Finding> {
     } else {
         "nothing: this build lacks the feature ndpi"
     };
+    const DPDK: &str = if cfg!(feature = "dpdk") {
+        "ports over its drivers: dpdk of an input or output"
+    } else {
+        "nothing: this build lacks the feature dpdk"
+    };
     const LIBRARIES: [(&str, &str, &str); 7] = [
         ("libIPSec_MB", "libIPSec_MB.so", IPSEC_MB),
         ("libpcap", "libpcap.so", LIBPCAP),
@@ -205,8 +210,8 @@ fn libraries() -> Vec<Finding> {
             "bench/nids.py compares with it; nids uses its own matcher",
         ),
         ("nDPI", "libndpi.so", NDPI),
-        ("DPDK", "librte_eal.so", "nothing yet: no DPDK ports in this version"),
-        ("libxdp", "libxdp.so", "nothing yet: no AF_XDP ports in this version"),
+        ("DPDK", "librte_eal.so", DPDK),
+        ("libxdp", "libxdp.so", "nothing: AF_XDP ports do without it"),
         ("OpenCL", "libOpenCL.so", "nothing yet for chains; thalweg devices lists what it finds"),
     ];
     let known = ["ldconfig", "/sbin/ldconfig"]
@@ -269,7 +274,7 @@ fn devices() -> Vec<Finding> {
             name: "VFIO",
             found: vfio,
             detail: String::new(),
-            gain: "nothing yet: no DPDK ports in this version",
+            gain: "hardware for DPDK ports: devices that are bound to vfio-pci",
         },
         Finding {
             group: "devices",

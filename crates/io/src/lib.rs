@@ -34,6 +34,8 @@ mod capture;
 mod claims;
 mod clock;
 mod discard;
+#[cfg(target_os = "linux")]
+mod dpdk;
 mod filter;
 pub mod generate;
 mod intake;
@@ -68,6 +70,8 @@ pub use capture::{
 pub use claims::Claims;
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
+#[cfg(target_os = "linux")]
+pub use dpdk::HAS_DPDK;
 pub use filter::{FILTER, Filter, HAS_FILTERS};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,

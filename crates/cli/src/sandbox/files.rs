@@ -38,12 +38,17 @@ const OF_SYSTEM: [&str; 18] = [
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/tty", "/dev/net/tun"];
 
+/// Devices that drivers in this process open: VFIO's, and those of InfiniBand.
+const HARDWARE: [&str; 2] = ["/dev/vfio", "/dev/infiniband"];
+
 /// The folders that a run uses.
 #[derive(Debug, Default)]
 pub struct Folders {
     pub read: Vec<PathBuf>,
     /// Files in them can be created, renamed and removed, too.
     pub written: Vec<PathBuf>,
+    /// Whether drivers in this process open hardware.
+    pub hardware: bool,
 }
 
 impl Folders {
@@ -58,6 +63,8 @@ impl Folders {
         let sockets = plan.inputs.iter().filter_map(|port| port.blueprint.socket());
         let sockets = sockets.chain(plan.outputs.iter().filter_map(|port| port.blueprint.socket()));
         sockets.for_each(|path| folders.add_written(path));
+        folders.hardware = plan.inputs.iter().any(|port| port.blueprint.drives_hardware())
+            || plan.outputs.iter().any(|port| port.blueprint.drives_hardware());
         folders
     }
 
@@ -107,6 +114,7 @@ fn restrict(folders: &Folders) -> Result<RulesetStatus, landlock::RulesetError> 
         .add_rules(path_beneath_rules(&folders.read, read))?
         .add_rules(path_beneath_rules(OF_SYSTEM, read))?
         .add_rules(path_beneath_rules(DEVICES, device))?
+        .add_rules(path_beneath_rules(HARDWARE.iter().filter(|_| folders.hardware), device))?
         .add_rules(path_beneath_rules(&folders.written, written))?;
     let rules = add_standard(rules, device | AccessFs::Truncate);
     Ok(rules.restrict_self()?.ruleset)

@@ -15,6 +15,9 @@ const OF_INTERFACES: [Capability; 2] = [Capability::CAP_NET_RAW, Capability::CAP
 const OF_PROGRAMS: [Capability; 3] =
     [Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_IPC_LOCK];
 
+/// What a driver in this process needs: hardware writes to memory that it locks.
+const OF_HARDWARE: [Capability; 1] = [Capability::CAP_IPC_LOCK];
+
 /// Those with which root, without any other, opens files of others.
 const OF_FILES: [Capability; 4] = [
     Capability::CAP_CHOWN,
@@ -42,10 +45,14 @@ impl Privileges {
     /// What the system refuses.
     pub fn reduce(plan: &Plan, changes: bool) -> Result<Self, String> {
         let permitted = read(CapSet::Permitted)?;
-        let uses_interfaces = any_port(plan, |port| port.interface().is_some());
+        let uses_interfaces =
+            any_port(plan, |port| port.interface().is_some() || port.drives_hardware());
         let loads_programs = any_port(plan, PortBlueprint::loads_program);
         let of_interfaces = OF_INTERFACES.into_iter().filter(|_| uses_interfaces);
-        let wanted = of_interfaces.chain(OF_PROGRAMS.into_iter().filter(|_| loads_programs));
+        let drives_hardware = any_port(plan, PortBlueprint::drives_hardware);
+        let wanted = of_interfaces
+            .chain(OF_PROGRAMS.into_iter().filter(|_| loads_programs))
+            .chain(OF_HARDWARE.into_iter().filter(|_| drives_hardware));
         let kept: CapsHashSet = wanted.filter(|one| permitted.contains(one)).collect();
         if permitted.contains(&Capability::CAP_SETPCAP) {
             caps::clear(None, CapSet::Bounding).map_err(refused)?;

@@ -133,6 +133,12 @@ pub trait PortBlueprint: Any + Send + Sync {
         false
     }
 
+    /// Whether a driver in this process uses hardware: it opens devices of the system, and locks packet
+    /// memory, which the hardware then writes to.
+    fn drives_hardware(&self) -> bool {
+        false
+    }
+
     /// The system's network interface that it stands for.
     fn interface(&self) -> Option<&str> {
         None

@@ -77,6 +77,8 @@ impl Default for Kinds {
             &crate::tap::KIND,
             #[cfg(target_os = "linux")]
             &crate::memif::KIND,
+            #[cfg(target_os = "linux")]
+            &crate::dpdk::KIND,
             &crate::capture::KIND,
             &crate::generate::KIND,
             &crate::discard::KIND,
@@ -125,7 +127,7 @@ mod tests {
         let kinds = Kinds::default();
         assert_eq!(
             kinds.iter().map(|kind| kind.key).collect::<Vec<_>>(),
-            ["interface", "xdp", "tap", "memif", "capture", "generate", "discard"]
+            ["interface", "xdp", "tap", "memif", "dpdk", "capture", "generate", "discard"]
         );
         for kind in kinds.iter() {
             let input = kind.input.as_ref().map(|side| (side.keys, side.options));
@@ -152,6 +154,9 @@ mod tests {
             output: None,
         };
         let names: Vec<_> = Kinds::default().with(&OTHER).iter().map(|kind| kind.name).collect();
-        assert_eq!(names, ["interface", "xdp", "tap", "memif", "other", "generator", "discard"]);
+        assert_eq!(
+            names,
+            ["interface", "xdp", "tap", "memif", "dpdk", "other", "generator", "discard"]
+        );
     }
 }
