@@ -36,6 +36,8 @@ mod clock;
 mod discard;
 mod filter;
 pub mod generate;
+#[cfg(target_os = "linux")]
+mod host;
 mod intake;
 #[cfg(target_os = "linux")]
 mod interface;
@@ -43,6 +45,7 @@ mod interface;
 #[path = "no_interface.rs"]
 mod interface;
 pub mod kind;
+mod links;
 #[cfg(target_os = "linux")]
 mod memif;
 mod memory;
@@ -72,6 +75,7 @@ pub use filter::{FILTER, Filter, HAS_FILTERS};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
+pub use links::{LinkChange, LinkEvent, LinkEvents};
 #[cfg(target_os = "linux")]
 pub use memif::{MemifInput, MemifOutput, MemifSettings, Role as MemifRole};
 pub use memory::MemoryInput;
