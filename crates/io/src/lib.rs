@@ -38,6 +38,8 @@ mod filter;
 pub mod generate;
 #[cfg(target_os = "linux")]
 mod host;
+#[cfg(target_os = "linux")]
+mod inspect;
 mod intake;
 #[cfg(target_os = "linux")]
 mod interface;
@@ -72,6 +74,8 @@ pub use claims::Claims;
 pub use clock::PacketClock;
 pub use discard::DiscardOutput;
 pub use filter::{FILTER, Filter, HAS_FILTERS};
+#[cfg(target_os = "linux")]
+pub use inspect::{Inspected, Offloads, Setting, XdpFeatures, inspect};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
