@@ -1,5 +1,7 @@
 //! `thalweg doctor`: what this machine has for packet processing, and what each part gains.
 
+mod interfaces;
+
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,6 +16,7 @@ use crate::args;
 use crate::errors::Failure;
 use crate::report::{plain_table, write_json};
 use crate::sandbox::{Means, findings};
+use interfaces::{Interface, Machine};
 
 /// What this machine has.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -23,6 +26,8 @@ pub struct Diagnosis {
     version: &'static str,
     architecture: &'static str,
     findings: Vec<Finding>,
+    /// The network interfaces but the loopback.
+    interfaces: Vec<Interface>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,6 +51,11 @@ pub fn doctor(options: &args::Doctor) -> Result<(), Failure> {
         version: env!("CARGO_PKG_VERSION"),
         architecture: std::env::consts::ARCH,
         findings,
+        interfaces: interfaces::interfaces(&Machine {
+            has_huge_pages: memory_value("HugePages_Free").is_some_and(|free| free > 0),
+            may_open: thalweg_io::may_use_interfaces().map_err(|e| e.to_string()),
+            cores: interfaces::permitted(),
+        }),
     };
     let mut out = io::stdout().lock();
     if options.json {
@@ -71,7 +81,8 @@ fn show(out: &mut impl Write, diagnosis: &Diagnosis) -> io::Result<()> {
             f.gain,
         ]);
     }
-    writeln!(out, "{table}")
+    writeln!(out, "{table}")?;
+    interfaces::show(out, &diagnosis.interfaces)
 }
 
 fn processor() -> Vec<Finding> {
@@ -92,6 +103,7 @@ fn processor() -> Vec<Finding> {
         detail: format!("{number}{list}, {model}"),
         gain: "a worker on each: [run] workers and cores in the chain file",
     }];
+    findings.extend(governor());
     findings.extend(vector_levels().into_iter().map(|(name, found, gain)| Finding {
         group: "processor",
         name,
@@ -100,6 +112,19 @@ fn processor() -> Vec<Finding> {
         gain,
     }));
     findings
+}
+
+/// What sets the clocks of the processor, where the kernel does.
+fn governor() -> Option<Finding> {
+    let governors = interfaces::governors();
+    let found = governors.iter().all(|governor| governor == "performance");
+    (!governors.is_empty()).then(|| Finding {
+        group: "processor",
+        name: "governor performance",
+        found,
+        detail: governors.join(", "),
+        gain: "full speed after a pause: cpupower frequency-set -g performance",
+    })
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -133,20 +158,22 @@ fn vector_levels() -> Vec<(&'static str, bool, &'static str)> {
     Vec::new()
 }
 
-fn memory() -> Vec<Finding> {
+/// A number of `/proc/meminfo`.
+fn memory_value(name: &str) -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let value = |name: &str| {
-        let line = meminfo.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    let huge = value("HugePages_Free").unwrap_or(0);
-    let size = value("Hugepagesize").unwrap_or(0);
+    let line = meminfo.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn memory() -> Vec<Finding> {
+    let huge = memory_value("HugePages_Free").unwrap_or(0);
+    let size = memory_value("Hugepagesize").unwrap_or(0);
     let thp = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let thp = thp.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(m, _)| m);
     let nodes = cores::nodes().into_iter();
     let nodes: Vec<_> = nodes.map(|(node, on)| (node, cores::as_text(&on))).collect();
     let of_node = |(node, on): &(u32, String)| format!("node {node}: cores {on}");
-    let available = value("MemAvailable").unwrap_or(0) / 1024;
+    let available = memory_value("MemAvailable").unwrap_or(0) / 1024;
     vec![
         Finding {
             group: "memory",

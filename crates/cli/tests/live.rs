@@ -270,7 +270,7 @@ fn an_interface_that_goes_down_comes_back_and_one_that_is_gone_ends_the_run() {
     let failure = "interface far: it was removed";
     assert_eq!(report["failures"], serde_json::json!([failure]));
     let told = std::fs::read_to_string(folder.path().join("from.err")).unwrap();
-    assert!(told.contains("interface far: Network is down"), "{told}");
+    assert!(told.contains("interface far: it is down"), "{told}");
     let lost = read(folder.path(), "lost.json");
     assert_eq!(lost["inputs"][0]["packets"], 100, "{lost}");
     is_balanced(&lost);
@@ -283,7 +283,7 @@ fn so_does_one_that_was_down_when_it_went() {
     let folder = folder(&files);
     let script = format!(
         "{BETWEEN}\n$THALWEG run from.toml --json > from.json 2> from.err & run=$!\nopened 1\n\
-         ip link set far down\nuntil grep -q 'Network is down' from.err; do sleep 0.1; done\n\
+         ip link set far down\nuntil grep -q 'far: it is down' from.err; do sleep 0.1; done\n\
          ip link del far\nwait $run || echo ended with $?\n"
     );
     let Some(told) = laboratory(folder.path(), &script) else { return };

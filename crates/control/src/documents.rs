@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thalweg_api::Counted;
 use thalweg_engine::{NfReport, PortReport};
+use thalweg_io::LinkChange;
 use thalweg_io::kind::Link;
 
 /// The state of a run.
@@ -91,6 +92,23 @@ pub struct PortState {
     /// Its name and its counts.
     #[serde(flatten)]
     pub counts: PortReport,
+}
+
+/// An event of the network interface of a port.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct LinkEventNow {
+    /// The port.
+    pub port: String,
+    /// Whether packets arrive or leave there.
+    pub direction: Direction,
+    /// The interface, by the name that it had then.
+    pub interface: String,
+    /// What has happened.
+    pub change: LinkChange,
+    /// The same in words, with the values.
+    pub text: String,
+    /// When it was noticed: RFC 3339, UTC.
+    pub time: String,
 }
 
 /// The direction of the packets of a port.

@@ -1,4 +1,4 @@
-//! `/v1/events`: the progress or the report at an interval.
+//! `/v1/events`: the progress or the report at an interval, and what happens to interfaces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,19 @@ use thalweg_api::axum::extract::State as Of;
 use thalweg_api::axum::http::StatusCode;
 use thalweg_api::axum::response::Response;
 use thalweg_api::{Closed, Event, Feed, Mistake, Place, Problem, Query, Shared, feed};
+use thalweg_io::{LinkEvent, LinkEvents};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::documents::{Direction, LinkEventNow};
 use crate::handlers::Api;
 
 /// The most clients that read events, so that others find a connection.
 pub(crate) const MAX_READERS: usize = 16;
+/// The time between two looks for events of interfaces.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// The shortest and the longest interval, in seconds.
 const SECONDS: (f64, f64) = (0.1, 3600.0);
 
@@ -79,9 +85,22 @@ async fn send(
 ) {
     let mut ticks = interval(Duration::from_secs_f64(wish.every));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = interval(BETWEEN_LOOKS);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // What happened before is in the report.
+    let mut last = links_since(&api, 0).last().map_or(0, |(number, _)| *number);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
+            _ = looks.tick() => {
+                for (number, event) in links_since(&api, last) {
+                    last = number;
+                    if feed.push(Event::new("link", &event)).is_err() {
+                        return;
+                    }
+                }
+                continue;
+            }
             () = feed.closed() => return,
             () = shared.closing() => {
                 // The client may have gone as well.
@@ -93,6 +112,26 @@ async fn send(
             return;
         }
     }
+}
+
+/// The events of the interfaces of all ports after the one with the number `last`, each with its
+/// number, in their order.
+fn links_since(api: &Api, last: u64) -> Vec<(u64, LinkEventNow)> {
+    let Ok(plan) = api.plan() else { return Vec::new() };
+    let inputs = plan.inputs.iter().map(|port| (Direction::In, &port.name, port.events()));
+    let outputs = plan.outputs.iter().map(|port| (Direction::Out, &port.name, port.events()));
+    let of_port = |(direction, port, events): (_, &String, Option<&LinkEvents>)| {
+        let new = events.map(|events| events.since(last)).unwrap_or_default();
+        let port = port.clone();
+        new.into_iter().map(move |event| {
+            let LinkEvent { number, time, interface, change, text } = event;
+            let time = OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default();
+            (number, LinkEventNow { port: port.clone(), direction, interface, change, text, time })
+        })
+    };
+    let mut all: Vec<_> = inputs.chain(outputs).flat_map(of_port).collect();
+    all.sort_by_key(|(number, _)| *number);
+    all
 }
 
 async fn push(api: &Api, what: What, feed: &mut Feed) -> Result<(), Closed> {

@@ -196,7 +196,8 @@ fn with_streams(operations: Operations<Arc<Api>>) -> Operations<Arc<Api>> {
             Operation::new(
                 "events",
                 "Streams the progress or the report at an interval, as server-sent events `progress` \
-                 or `report`, and `end` with the end of the run. A client that reads too slowly \
+                 or `report`; what happens to the interfaces of ports, as events `link`; and `end` \
+                 with the end of the run. A client that reads too slowly \
                  receives an event `lost` with the number of events that it missed.",
             )
             .query::<events::Wish>()
@@ -304,7 +305,7 @@ impl Api {
     }
 
     /// The plan that packets take now.
-    fn plan(&self) -> Served<Arc<Plan>> {
+    pub(crate) fn plan(&self) -> Served<Arc<Plan>> {
         self.subject.control.plan().ok_or_else(|| {
             let detail = "the run starts or ends: it has no chain at this moment";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1)

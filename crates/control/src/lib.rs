@@ -21,8 +21,8 @@ use std::io;
 use thalweg_api::{Limits, Listeners, Server};
 
 pub use documents::{
-    Direction, Level, LogLevel, NfState, Nfs, PortState, Ports, ProgressNow, RuleState, Rules,
-    State, Status,
+    Direction, Level, LinkEventNow, LogLevel, NfState, Nfs, PortState, Ports, ProgressNow,
+    RuleState, Rules, State, Status,
 };
 pub use handlers::document;
 pub use reload::Reloaded;

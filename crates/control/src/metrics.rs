@@ -18,6 +18,7 @@ pub(crate) fn metrics(subject: &Subject, report: &Report, api: &Counted) -> Metr
     metrics.extend(of_run(subject, report));
     metrics.extend(of_workers(&report.by_worker));
     metrics.push(of_modes(&report.inputs, &report.outputs));
+    metrics.push(of_links(&report.inputs, &report.outputs));
     metrics.extend(of_inputs(&report.inputs));
     metrics.extend(of_outputs(&report.outputs));
     metrics.extend(of_nfs(&report.nfs));
@@ -136,6 +137,20 @@ fn of_modes(inputs: &[PortReport], outputs: &[PortReport]) -> Family {
             family.sample(&labels, 1.0)
         }
         None => family,
+    })
+}
+
+/// What has happened to the interface of each port.
+fn of_links(inputs: &[PortReport], outputs: &[PortReport]) -> Family {
+    let family = counter(
+        "thalweg_port_link_events",
+        "Events of the network interface of a port, such as that it went down.",
+    );
+    let inputs = inputs.iter().map(|port| ("input", port));
+    let outputs = outputs.iter().map(|port| ("output", port));
+    inputs.chain(outputs).fold(family, |family, (direction, port)| {
+        let labels = [("direction", direction), ("port", &*port.name)];
+        by(family, &labels, "event", &port.link_events)
     })
 }
 

@@ -16,6 +16,7 @@ use crate::counters::{
 use crate::published::WorkerCounts;
 use crate::series::Series;
 use thalweg_chain::{Plan, PortPlan};
+use thalweg_io::LinkEvents;
 use thalweg_io::kind::PortBlueprint;
 
 /// The report of a run. Its JSON form is versioned by `schema`.
@@ -291,6 +292,9 @@ pub struct PortReport {
     /// run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueReport>,
+    /// What has happened to its network interface, and how often; absent if nothing has.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub link_events: IndexMap<&'static str, u64>,
     /// How packets passed, in a few words: the format of a capture; of an interface what the system
     /// provided. Absent if there is nothing to know, and in the intervals of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -503,9 +507,15 @@ fn ports<B: PortBlueprint + ?Sized>(plans: &[PortPlan<B>], totals: &PortTotals) 
         } else {
             queues.iter().map(QueueReport::of).collect()
         },
+        link_events: link_events(plan.events()),
         mode: plan.mode(),
     };
     plans.iter().zip(&totals.ports).zip(&totals.queues).map(of).collect()
+}
+
+fn link_events(events: Option<&LinkEvents>) -> IndexMap<&'static str, u64> {
+    let counts = events.into_iter().flat_map(LinkEvents::counts);
+    counts.map(|(change, count)| (change.name(), count)).collect()
 }
 
 fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {

@@ -107,7 +107,7 @@ impl InputBlueprint for SourceOptions {
             }) as _
         };
         let queues = self.queues.min(opening.queues as u32);
-        Ok(Opened { queues: (0..queues).map(queue).collect(), mode: None })
+        Ok(Opened::of((0..queues).map(queue).collect(), None))
     }
 
     fn is_live(&self) -> bool {
@@ -204,7 +204,7 @@ impl OutputBlueprint for SinkOptions {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
         let queue = || Box::new(Sink(seen(&self.sink))) as Box<dyn Output>;
         let queues = self.queues.min(opening.queues);
-        Ok(Opened { queues: (0..queues).map(|_| queue()).collect(), mode: None })
+        Ok(Opened::of((0..queues).map(|_| queue()).collect(), None))
     }
 }
 

@@ -70,7 +70,7 @@ impl InputBlueprint for Counter {
         let opened = OPENED.fetch_add(1, Ordering::Relaxed);
         let queue = || Box::new(CounterInput { left: self.count, endless: self.count == 0 });
         let queues = (0..self.queues).map(|_| queue() as Box<dyn Input>).collect();
-        Ok(Opened { queues, mode: Some(format!("opening {opened}")) })
+        Ok(Opened::of(queues, format!("opening {opened}")))
     }
 }
 

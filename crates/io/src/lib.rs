@@ -38,6 +38,10 @@ mod discard;
 mod dpdk;
 mod filter;
 pub mod generate;
+#[cfg(target_os = "linux")]
+mod host;
+#[cfg(target_os = "linux")]
+mod inspect;
 mod intake;
 #[cfg(target_os = "linux")]
 mod interface;
@@ -45,6 +49,7 @@ mod interface;
 #[path = "no_interface.rs"]
 mod interface;
 pub mod kind;
+mod links;
 #[cfg(target_os = "linux")]
 mod memif;
 mod memory;
@@ -73,9 +78,12 @@ pub use discard::DiscardOutput;
 #[cfg(target_os = "linux")]
 pub use dpdk::HAS_DPDK;
 pub use filter::{FILTER, Filter, HAS_FILTERS};
+#[cfg(target_os = "linux")]
+pub use inspect::{Inspected, Offloads, Setting, XdpFeatures, inspect};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
+pub use links::{LinkChange, LinkEvent, LinkEvents};
 #[cfg(target_os = "linux")]
 pub use memif::{MemifInput, MemifOutput, MemifSettings, Role as MemifRole};
 pub use memory::MemoryInput;

@@ -16,6 +16,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// The time that no packet is later than.
 pub(crate) const FOREVER: Nanoseconds = Nanoseconds(u64::MAX);
 
+/// What is wrong with an interface that was removed.
+const REMOVED: &str = "it was removed";
+
 /// An error of a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -58,6 +61,9 @@ pub enum IoError {
         /// The reason.
         what: String,
     },
+    /// A network interface was removed.
+    #[error("interface {0}: {REMOVED}")]
+    Removed(String),
     /// What an option of the chain file names cannot be used at this time.
     #[error("{0}")]
     Option(Box<SourceError>),
@@ -78,9 +84,11 @@ impl IoError {
             Self::Damaged { path, .. } | Self::File { path, .. } | Self::Format { path, .. } => {
                 Some(path)
             }
-            Self::Generate(_) | Self::Interface { .. } | Self::Option(_) | Self::Port { .. } => {
-                None
-            }
+            Self::Generate(_)
+            | Self::Interface { .. }
+            | Self::Removed(_)
+            | Self::Option(_)
+            | Self::Port { .. } => None,
         }
     }
 
@@ -92,6 +100,7 @@ impl IoError {
             Self::Format { what, .. } | Self::Interface { what, .. } | Self::Port { what, .. } => {
                 what.clone()
             }
+            Self::Removed(_) => REMOVED.into(),
             Self::Generate(error) => error.to_string(),
             Self::Option(error) => error.message().to_owned(),
         }
@@ -129,6 +138,16 @@ pub struct Shortfall {
     pub longest: usize,
     /// Packets received of which the capture holds fewer bytes than were on the wire.
     pub truncated: u64,
+}
+
+impl Shortfall {
+    /// That of this and another time.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            longest: self.longest.max(other.longest),
+            truncated: self.truncated + other.truncated,
+        }
+    }
 }
 
 /// A source of packets.
@@ -242,6 +261,14 @@ pub struct Lost {
     pub bytes: u64,
 }
 
+impl Lost {
+    /// Adds what was lost beside it.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.packets += more.packets;
+        self.bytes += more.bytes;
+    }
+}
+
 impl From<IoError> for OutputFailure {
     fn from(error: IoError) -> Self {
         Self { error, sent: Lanes::NONE, lost: Lost::default() }
@@ -292,6 +319,12 @@ pub trait Output: Send {
     /// What kept packets from being sent, for the advice at the end of a run.
     fn shortfall(&self) -> Shortfall {
         Shortfall::default()
+    }
+
+    /// Takes the packets that were reported as sent and were lost since, of an output that goes on. It
+    /// is asked for them after each [`check`](Self::check).
+    fn take_lost(&mut self) -> Lost {
+        Lost::default()
     }
 
     /// Checks that the target still exists; cheap enough for every few milliseconds.

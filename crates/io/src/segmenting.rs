@@ -129,6 +129,10 @@ impl Output for SegmentingOutput {
     fn check(&mut self) -> Result<(), IoError> {
         self.output.check()
     }
+
+    fn take_lost(&mut self) -> Lost {
+        self.output.take_lost()
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod excerpt;
 mod identity;
 mod mistakes;
 mod nearest;
+pub mod netlink;
 mod output;
 pub mod outside;
 mod patient;

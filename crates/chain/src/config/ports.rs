@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 use thalweg_io::kind::{
-    Environment, InputBlueprint, InputOpening, Kind, Kinds, NamedFiles, Opened, OutputBlueprint,
-    OutputOpening, PortBlueprint, Section, Side,
+    Environment, InputBlueprint, InputOpening, Kind, Kinds, Link, NamedFiles, Opened,
+    OutputBlueprint, OutputOpening, PortBlueprint, Section, Side,
 };
-use thalweg_io::{Input, IoError, Output};
+use thalweg_io::{Input, IoError, LinkEvents, Output};
 use thalweg_source::{OutputFile, Passage, Source, SourceError, SourceTable};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -39,10 +39,18 @@ pub struct PortPlan<B: ?Sized> {
     pub blueprint: Arc<B>,
     /// The files that it reads or writes.
     pub files: Vec<PathBuf>,
-    /// How packets pass, once it was opened.
-    mode: Arc<OnceLock<Option<String>>>,
+    /// What is known once it was opened.
+    opened: Arc<OnceLock<Known>>,
     /// Its section.
     place: Passage,
+}
+
+/// What is known of a port that was opened.
+struct Known {
+    /// How packets pass.
+    mode: Option<String>,
+    /// What happens to its network interface.
+    events: Option<LinkEvents>,
 }
 
 /// An input of a chain.
@@ -54,13 +62,24 @@ pub type OutputPlan = PortPlan<dyn OutputBlueprint>;
 impl<B: PortBlueprint + ?Sized> PortPlan<B> {
     /// How its packets pass, in a few words: as it was obtained, once it was opened.
     pub fn mode(&self) -> Option<String> {
-        self.mode.get().cloned().flatten().or_else(|| self.blueprint.mode())
+        let obtained = self.opened.get().and_then(|opened| opened.mode.clone());
+        obtained.or_else(|| self.blueprint.mode())
+    }
+
+    /// What happens to its network interface, once it was opened; `None` if it has none.
+    pub fn events(&self) -> Option<&LinkEvents> {
+        self.opened.get()?.events.as_ref()
+    }
+
+    /// The state of its link now, if it has one: of the interface that it has open, by whatever name.
+    pub fn link(&self) -> Option<Link> {
+        self.events().and_then(LinkEvents::link).or_else(|| self.blueprint.link())
     }
 
     /// Goes on with the port of a running chain, which is the same.
     pub(super) fn keep(&mut self, running: &Self) {
         self.blueprint = running.blueprint.clone();
-        self.mode = running.mode.clone();
+        self.opened = running.opened.clone();
     }
 
     /// Takes the queues of the port `what`, which was opened for up to `most`.
@@ -70,7 +89,7 @@ impl<B: PortBlueprint + ?Sized> PortPlan<B> {
         opened: Opened<P>,
         most: usize,
     ) -> Result<Vec<Box<P>>, IoError> {
-        let Opened { queues, mode } = opened;
+        let Opened { queues, mode, events } = opened;
         let found = queues.len();
         if !(1..=most).contains(&found) {
             let port = format!("{what} '{}'", self.name);
@@ -78,7 +97,7 @@ impl<B: PortBlueprint + ?Sized> PortPlan<B> {
             return Err(IoError::Port { port, what });
         }
         // It is opened once; a plan that takes the place of this one has its own.
-        let _ = self.mode.set(mode);
+        let _ = self.opened.set(Known { mode, events });
         Ok(queues)
     }
 }
@@ -242,7 +261,7 @@ impl Loader<'_> {
         match built {
             Ok(blueprint) => {
                 let blueprint = Arc::from(blueprint);
-                Some(PortPlan { name, kind, blueprint, files, mode: Arc::default(), place })
+                Some(PortPlan { name, kind, blueprint, files, opened: Arc::default(), place })
             }
             Err(more) => {
                 self.errors.extend(more);

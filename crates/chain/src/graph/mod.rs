@@ -68,7 +68,7 @@ impl Port {
             kind: port.kind.name,
             what: blueprint.describe(),
             mode: port.mode(),
-            link: blueprint.link(),
+            link: port.link(),
             capabilities: blueprint.capabilities(),
             title: blueprint.title(),
         }

@@ -11,7 +11,9 @@ use crate::support::write;
 
 /// `host NAME NUMBER` makes an interface NAME that leads to a host NAME with the addresses
 /// 10.NUMBER.0.2 and fd0NUMBER::2. `opened NUMBER` waits until that many packet sockets
-/// are bound.
+/// are bound. `pinged HOST COUNT ARGUMENTS...` pings from a host, and prints how many answers have
+/// arrived there: ping itself waits for the last one no longer than twice the longest round trip so far,
+/// which on a busy machine may be too short.
 const PRELUDE: &str = r#"
 PATH=$PATH:/usr/sbin:/sbin
 mount -t tmpfs none /run
@@ -28,6 +30,21 @@ host() {
     ip -n $1 addr add fd0$2::2/64 dev eth0 nodad
     ip -n $1 route add default via 10.$2.0.1
     ip -n $1 route add default via fd0$2::1
+}
+answers() {
+    ip netns exec $1 cat /proc/net/snmp | awk '$1 == "Icmp:" {
+        if (at) { print $at } else for (n = 1; n <= NF; n++) if ($n == "InEchoReps") at = n
+    }'
+}
+pinged() {
+    local host=$1 count=$2 before=$(answers $1)
+    shift 2
+    ip netns exec $host ping -q -c $count -W 2 "$@" > pings || true
+    for _ in $(seq 40); do
+        [ $(($(answers $host) - before)) -lt $count ] || break
+        sleep 0.05
+    done
+    echo "$(($(answers $host) - before)) received"
 }
 opened() {
     for _ in $(seq 100); do

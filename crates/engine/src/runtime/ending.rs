@@ -8,6 +8,7 @@ use crate::batch_times::BatchTimes;
 use crate::published::Published;
 use crate::report::{Report, Totals};
 use crate::visit::Clock;
+use thalweg_io::LinkEvents;
 
 /// Ends a run, in which no packet is under way any more, and reports it.
 pub(super) fn report(
@@ -24,6 +25,9 @@ pub(super) fn report(
     let (warnings, failed, reload_pauses_ns) = session.reloads.finish();
     failures.extend(failed);
     let Generation { plan, inputs, course, mut outputs, former, .. } = generation;
+    let events = plan.inputs.iter().filter_map(|port| port.events());
+    let events = events.chain(plan.outputs.iter().filter_map(|port| port.events()));
+    events.for_each(LinkEvents::end);
     outputs.iter_mut().for_each(|line| line.flush(control));
     let is_left = state
         .export_all(&plan, &course, Clock::newest(&reached).unwrap_or_default())

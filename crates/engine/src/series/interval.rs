@@ -194,6 +194,7 @@ fn port_since(before: Option<&PortReport>, after: &PortReport) -> PortReport {
         filtered: since(|port| port.filtered),
         drops: counts_since(before.map(|before| &before.drops), &after.drops),
         queues: Vec::new(),
+        link_events: counts_since(before.map(|before| &before.link_events), &after.link_events),
         mode: None,
     }
 }
@@ -240,6 +241,7 @@ fn add_port(port: &mut PortReport, more: &PortReport) {
     port.outside += more.outside;
     port.filtered += more.filtered;
     add_counts(&mut port.drops, &more.drops);
+    add_counts(&mut port.link_events, &more.link_events);
 }
 
 fn add_nf(nf: &mut NfInterval, more: &NfInterval) {

@@ -1,6 +1,8 @@
 //! A network interface as an input.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use thalweg_packet::{Batch, DropCounts, DropReason};
 
@@ -10,6 +12,7 @@ use super::socket::{self, PacketSocket};
 use super::{bind, failed, open, removed, set_buffer, steer};
 use crate::filter::Filter;
 use crate::intake::Taken;
+use crate::links::KnownMtu;
 use crate::port::{Input, IoError, Received, Shortfall};
 
 /// Receive buffer of the socket, for packets too long for the ring, in bytes.
@@ -34,6 +37,8 @@ pub struct InterfaceInput {
     socket: PacketSocket,
     ring: Ring,
     arrivals: Arrivals,
+    /// The MTU of the interface while it is followed, and what happens to it is logged elsewhere.
+    known: Option<Arc<KnownMtu>>,
     /// Whether packets arrived since the kernel's loss counter was last read.
     unasked: bool,
     /// Looks at the empty ring since the last packet.
@@ -132,11 +137,17 @@ impl InterfaceInput {
             socket,
             ring,
             arrivals: Arrivals::default(),
+            known: None,
             unasked: false,
             vain: 0,
             down: false,
             ended: false,
         })
+    }
+
+    /// This input of an interface that is followed.
+    pub(super) fn with_mtu(self, known: Arc<KnownMtu>) -> Self {
+        Self { known: Some(known), ..self }
     }
 
     /// How packets are received, in a few words.
@@ -173,7 +184,11 @@ impl InterfaceInput {
             self.ended = true;
             return Err(removed(&self.name));
         }
-        if let Some(error) = error {
+        let is_known = |error: &io::Error| {
+            error.raw_os_error() == Some(libc::ENETDOWN)
+                && self.known.as_ref().is_some_and(|known| known.get().is_some())
+        };
+        if let Some(error) = error.filter(|error| !is_known(error)) {
             log::warn!("interface {}: {error}", self.name);
         }
         Ok(())

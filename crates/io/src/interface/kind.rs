@@ -1,5 +1,7 @@
 //! Network interfaces as a kind of port.
 
+use std::sync::Arc;
+
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
 use thalweg_source::{SourceError, outside};
@@ -7,10 +9,12 @@ use toml::Spanned;
 
 use super::{InterfaceInput, InterfaceOutput, check_interface, interfaces, link_of};
 use crate::filter::Filter;
+use crate::host;
 use crate::kind::{
     Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
     PortBlueprint, Section, Side,
 };
+use crate::links::{self, Following, KnownMtu, OnRemoval};
 use crate::port::{Input, IoError, Output};
 
 /// What was expected in place of keys that end a capture.
@@ -24,13 +28,13 @@ pub const KIND: Kind = Kind {
     noun: "an interface",
     summary: "receives and sends packets by a network interface",
     input: Some(Side {
-        keys: &["interface", "promiscuous", "filter", "queues"],
+        keys: &["interface", "promiscuous", "filter", "queues", "on_removal"],
         instead: &[("loop", END), ("memory", END)],
         options: || schema_for!(InputOptions),
         build: build_input,
     }),
     output: Some(Side {
-        keys: &["interface", "queues"],
+        keys: &["interface", "queues", "force", "on_removal"],
         instead: &[],
         options: || schema_for!(OutputOptions),
         build: build_output,
@@ -53,6 +57,9 @@ struct InputOptions {
     /// at the same time; as many as workers without it.
     #[schemars(with = "Option<u16>")]
     queues: Option<Spanned<u16>>,
+    /// What to do when the interface is removed: end the run, or wait until there is one of its name.
+    #[serde(default)]
+    on_removal: OnRemoval,
 }
 
 /// The most sockets of a group that every kernel permits (`PACKET_FANOUT_MAX`).
@@ -86,6 +93,12 @@ struct OutputOptions {
     /// without it.
     #[schemars(with = "Option<u16>")]
     queues: Option<Spanned<u16>>,
+    /// Send by the interface even if the host's default route or a session of SSH uses it.
+    #[serde(default)]
+    force: bool,
+    /// What to do when the interface is removed: end the run, or wait until there is one of its name.
+    #[serde(default)]
+    on_removal: OnRemoval,
 }
 
 /// Checks that there is such an interface and, if the run opens it, that it may.
@@ -106,22 +119,33 @@ pub(crate) fn check_name(section: &Section<'_>, name: &Spanned<String>) -> Optio
 }
 
 /// An interface from which packets are received.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 struct InterfaceSource {
     name: String,
     promiscuous: bool,
     filter: Option<Filter>,
     /// The most queues.
     queues: usize,
+    on_removal: OnRemoval,
 }
 
 fn build_input(section: &Section<'_>) -> Result<Box<dyn InputBlueprint>, Vec<SourceError>> {
-    let InputOptions { interface, promiscuous, filter, queues } = section.parse()?;
+    let InputOptions { interface, promiscuous, filter, queues, on_removal } = section.parse()?;
     let mut errors: Vec<_> = check_name(section, &interface).into_iter().collect();
     let filter = filter.and_then(|text| Filter::of_option(section, &text, &mut errors));
     let queues = queues_of(section, queues.as_ref(), &mut errors);
-    let source = InterfaceSource { name: interface.into_inner(), promiscuous, filter, queues };
+    let name = interface.into_inner();
+    let source = InterfaceSource { name, promiscuous, filter, queues, on_removal };
     if errors.is_empty() { Ok(Box::new(source)) } else { Err(errors) }
+}
+
+impl InterfaceSource {
+    fn open_queues(&self) -> Result<Vec<InterfaceInput>, IoError> {
+        let Self { name, promiscuous, filter, queues, .. } = self;
+        outside::privileged(|| {
+            InterfaceInput::open_queues(name, *promiscuous, filter.as_ref(), *queues)
+        })
+    }
 }
 
 impl PortBlueprint for InterfaceSource {
@@ -149,14 +173,21 @@ impl PortBlueprint for InterfaceSource {
 
 impl InputBlueprint for InterfaceSource {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        let filter = opening.overrides.filter.as_ref().or(self.filter.as_ref());
-        let (name, promiscuous) = (&self.name, self.promiscuous);
+        let filter = opening.overrides.filter.clone().or_else(|| self.filter.clone());
         let queues = self.queues.min(opening.queues);
-        let inputs =
-            outside::privileged(|| InterfaceInput::open_queues(name, promiscuous, filter, queues))?;
+        let source = Self { filter, queues, ..self.clone() };
+        let mtu = Arc::<KnownMtu>::default();
+        let known = mtu.clone();
+        let boxed = move |inputs: Vec<InterfaceInput>| -> Vec<Box<dyn Input>> {
+            let of = |input: InterfaceInput| Box::new(input.with_mtu(known.clone())) as _;
+            inputs.into_iter().map(of).collect()
+        };
+        let inputs = source.open_queues()?;
         let mode = inputs.first().map(InterfaceInput::mode);
-        let queues = inputs.into_iter().map(|input| Box::new(input) as _).collect();
-        Ok(Opened { queues, mode })
+        let opened = Opened::of(boxed(inputs), mode);
+        let reopen = Box::new(move || Ok(boxed(source.open_queues()?)));
+        let (name, on_removal) = (&*self.name, self.on_removal);
+        links::inputs(Following { name, mtu, on_removal, opened, reopen })
     }
 
     fn can_filter(&self) -> bool {
@@ -170,13 +201,16 @@ struct InterfaceTarget {
     name: String,
     /// The most queues.
     queues: usize,
+    force: bool,
+    on_removal: OnRemoval,
 }
 
 fn build_output(section: &Section<'_>) -> Result<Box<dyn OutputBlueprint>, Vec<SourceError>> {
-    let OutputOptions { interface, queues } = section.parse()?;
+    let OutputOptions { interface, queues, force, on_removal } = section.parse()?;
     let mut errors: Vec<_> = check_name(section, &interface).into_iter().collect();
     let queues = queues_of(section, queues.as_ref(), &mut errors);
-    let target = InterfaceTarget { name: interface.into_inner(), queues };
+    let name = interface.into_inner();
+    let target = InterfaceTarget { name, queues, force, on_removal };
     if errors.is_empty() { Ok(Box::new(target)) } else { Err(errors) }
 }
 
@@ -205,10 +239,22 @@ impl PortBlueprint for InterfaceTarget {
 
 impl OutputBlueprint for InterfaceTarget {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let queues = self.queues.min(opening.queues);
-        let outputs = outside::privileged(|| InterfaceOutput::open_queues(&self.name, queues))?;
+        let (name, queues) = (self.name.clone(), self.queues.min(opening.queues));
+        let mtu = Arc::<KnownMtu>::default();
+        let (known, on_removal) = (mtu.clone(), self.on_removal);
+        let force = self.force;
+        let open = move || {
+            host::check(&name, force)?;
+            outside::privileged(|| InterfaceOutput::open_queues(&name, queues))
+        };
+        let boxed = move |outputs: Vec<InterfaceOutput>| -> Vec<Box<dyn Output>> {
+            let of = |output: InterfaceOutput| Box::new(output.with_mtu(known.clone())) as _;
+            outputs.into_iter().map(of).collect()
+        };
+        let outputs = open()?;
         let mode = InterfaceOutput::mode(&outputs);
-        let queues = outputs.into_iter().map(|output| Box::new(output) as _).collect();
-        Ok(Opened { queues, mode: Some(mode) })
+        let opened = Opened::of(boxed(outputs), mode);
+        let reopen = Box::new(move || Ok(boxed(open()?)));
+        links::outputs(Following { name: &self.name, mtu, on_removal, opened, reopen })
     }
 }

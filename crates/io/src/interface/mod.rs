@@ -80,7 +80,7 @@ fn set_buffer(socket: &PacketSocket, force: libc::c_int, plain: libc::c_int, byt
 
 /// The error of a port whose interface was removed.
 pub(crate) fn removed(name: &str) -> IoError {
-    IoError::Interface { name: name.to_owned(), what: "it was removed".into() }
+    IoError::Removed(name.to_owned())
 }
 
 pub(crate) fn failed(name: &str, what: &str, error: &io::Error) -> IoError {

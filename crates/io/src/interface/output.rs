@@ -1,6 +1,7 @@
 //! A network interface as an output.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
@@ -8,6 +9,7 @@ use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes};
 
 use super::socket::{self, PacketSocket};
 use super::{bind, failed, open, removed, set_buffer};
+use crate::links::KnownMtu;
 use crate::outgoing::Outgoing;
 use crate::port::{IoError, Lost, Output, OutputFailure, PATIENCE, Shortfall};
 
@@ -28,6 +30,8 @@ pub struct InterfaceOutput {
     socket: PacketSocket,
     /// The longest packet that the interface sends, from the network header on, in bytes.
     mtu: usize,
+    /// The MTU of the interface as it is followed, by whatever name.
+    known: Option<Arc<KnownMtu>>,
     /// Whether the queue was full for longer than packets wait.
     stuck: bool,
     /// The longest packet dropped because of the MTU, in bytes.
@@ -50,7 +54,20 @@ impl InterfaceOutput {
         let mtu =
             socket::mtu(&socket, name).map_err(|e| failed(name, "cannot read its MTU", &e))?;
         bind(&socket, name, index, false)?;
-        Ok(Self { name: name.to_owned(), socket, mtu, stuck: false, longest: 0, told: false })
+        Ok(Self {
+            name: name.to_owned(),
+            socket,
+            mtu,
+            known: None,
+            stuck: false,
+            longest: 0,
+            told: false,
+        })
+    }
+
+    /// This output with the MTU of its interface as it is followed.
+    pub(super) fn with_mtu(self, known: Arc<KnownMtu>) -> Self {
+        Self { known: Some(known), ..self }
     }
 
     /// As [`open`](Self::open), but with this many queues: the packets of each are sent by a socket of its
@@ -166,7 +183,10 @@ impl Output for InterfaceOutput {
         if !self.socket.has_interface() {
             return Err(removed(&self.name));
         }
-        self.mtu = socket::mtu(&self.socket, &self.name).unwrap_or(self.mtu);
+        let known = self.known.as_ref().and_then(|known| known.get());
+        // By its name, which another interface may have by now.
+        let read = || socket::mtu(&self.socket, &self.name).ok();
+        self.mtu = known.or_else(read).unwrap_or(self.mtu);
         Ok(())
     }
 }

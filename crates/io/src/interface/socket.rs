@@ -244,7 +244,7 @@ pub(crate) fn mtu(socket: impl AsFd, name: &str) -> io::Result<usize> {
 }
 
 /// The name of an interface's driver: `veth`, `mlx5_core`.
-pub(crate) fn driver(socket: &PacketSocket, name: &str) -> io::Result<String> {
+pub(crate) fn driver(socket: impl AsFd, name: &str) -> io::Result<String> {
     /// `struct ethtool_drvinfo`, of which only the first fields are of interest.
     #[repr(C)]
     struct DriverInfo {
@@ -256,8 +256,9 @@ pub(crate) fn driver(socket: &PacketSocket, name: &str) -> io::Result<String> {
     let mut info = DriverInfo { command: GET_DRIVER, driver: [0; 32], others: [0; 160] };
     let mut request = request_for(name);
     request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    let socket = socket.as_fd().as_raw_fd();
     // SAFETY: the request points to a structure of the length that this command writes.
-    checked(unsafe { libc::ioctl(socket.raw(), libc::SIOCETHTOOL as _, &raw mut request) })?;
+    checked(unsafe { libc::ioctl(socket, libc::SIOCETHTOOL as _, &raw mut request) })?;
     let name = info.driver.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(name).into_owned())
 }

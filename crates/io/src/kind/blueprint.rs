@@ -12,6 +12,7 @@ use thalweg_source::Stop;
 
 use super::link::Link;
 use crate::filter::Filter;
+use crate::links::LinkEvents;
 use crate::paced::Pace;
 use crate::port::{Input, IoError, Output};
 use crate::selection::TimeRange;
@@ -57,19 +58,29 @@ pub struct Opened<P: ?Sized> {
     pub queues: Vec<Box<P>>,
     /// How packets pass, as it was really obtained, in a few words: `TPACKET_V2 ring, promiscuous`.
     pub mode: Option<String>,
+    /// What happens to its network interface, if it has one that is followed.
+    pub events: Option<LinkEvents>,
 }
 
 impl<P: ?Sized> Opened<P> {
     /// A port with one queue.
     pub fn single(queue: Box<P>, mode: impl Into<Option<String>>) -> Self {
-        Self { queues: vec![queue], mode: mode.into() }
+        Self::of(vec![queue], mode)
+    }
+
+    /// A port with these queues.
+    pub fn of(queues: Vec<Box<P>>, mode: impl Into<Option<String>>) -> Self {
+        Self { queues, mode: mode.into(), events: None }
     }
 }
 
 impl<P: ?Sized> fmt::Debug for Opened<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { queues, mode } = self;
-        f.debug_struct("Opened").field("queues", &queues.len()).field("mode", mode).finish()
+        let Self { queues, mode, .. } = self;
+        f.debug_struct("Opened")
+            .field("queues", &queues.len())
+            .field("mode", mode)
+            .finish_non_exhaustive()
     }
 }
 

@@ -220,7 +220,7 @@ impl InputBlueprint for Memif {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
         let queues = MemifInput::open(&self.0, opening.queues)?;
         let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
-        Ok(Opened { queues, mode: self.mode() })
+        Ok(Opened::of(queues, self.mode()))
     }
 
     fn is_live(&self) -> bool {
@@ -234,6 +234,6 @@ impl OutputBlueprint for Memif {
         // line without a ring would go nowhere.
         let queues = MemifOutput::open(&self.0, 1)?;
         let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
-        Ok(Opened { queues, mode: self.mode() })
+        Ok(Opened::of(queues, self.mode()))
     }
 }

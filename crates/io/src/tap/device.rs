@@ -10,7 +10,9 @@ use thalweg_source::outside;
 
 use super::queue::Queue;
 use super::setup::{HostAddress, Setup};
+use crate::host;
 use crate::interface::{index_of, link_of, mtu};
+use crate::links::has_carrier;
 use crate::port::IoError;
 
 /// What the section of a port says of its device.
@@ -22,6 +24,8 @@ pub(super) struct TapSettings {
     pub(super) mac: Option<[u8; 6]>,
     /// The most queues.
     pub(super) queues: u16,
+    /// Whether to share a device by which the host is reached with another program.
+    pub(super) force: bool,
 }
 
 /// The devices that ports have open, by name.
@@ -69,9 +73,15 @@ impl Lease {
         if devices.get(name).is_some_and(|device| !device.queues[0].has_device()) {
             devices.remove(name);
         }
-        let mut device = match devices.remove(name) {
-            Some(device) => device,
-            None => Device::open(name, settings.queues > 1).map_err(|e| failed(name, &e))?,
+        let mut device = if let Some(device) = devices.remove(name) {
+            device
+        } else {
+            // Another program has a queue of it. Without one, a port only gives a device back its
+            // other end: the host may wait for it to be reached again.
+            if has_carrier(name) {
+                host::check(name, settings.force)?;
+            }
+            Device::open(name, settings.queues > 1).map_err(|e| failed(name, &e))?
         };
         let outcome = device.set_up(settings).and_then(|()| device.queues(name, settings, most));
         let number = device.next;

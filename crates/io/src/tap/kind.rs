@@ -1,6 +1,7 @@
 //! TAP devices as a kind of port.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
@@ -16,10 +17,11 @@ use crate::kind::{
     Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
     PortBlueprint, Section, Side,
 };
+use crate::links::{self, Following, KnownMtu, OnRemoval};
 use crate::port::{Input, IoError, Output};
 
 /// The keys of sections, in both directions.
-const KEYS: &[&str] = &["tap", "addresses", "mtu", "mac", "queues"];
+const KEYS: &[&str] = &["tap", "addresses", "mtu", "mac", "queues", "force", "on_removal"];
 /// The most queues of a device (`MAX_TAP_QUEUES`).
 const MOST_QUEUES: u16 = 256;
 /// The MTUs that a device can have, in bytes.
@@ -68,6 +70,13 @@ struct Options {
     #[schemars(with = "u16")]
     #[serde(default = "queues")]
     queues: Spanned<u16>,
+    /// Take a device that another program has, too, even if the host's default route or a session of SSH
+    /// uses it.
+    #[serde(default)]
+    force: bool,
+    /// What to do when the device is removed: end the run, or wait until there is one of its name.
+    #[serde(default)]
+    on_removal: OnRemoval,
 }
 
 fn queues() -> Spanned<u16> {
@@ -76,11 +85,14 @@ fn queues() -> Spanned<u16> {
 
 /// A port by a TAP device, of either direction.
 #[derive(PartialEq)]
-struct Tap(TapSettings);
+struct Tap {
+    settings: TapSettings,
+    on_removal: OnRemoval,
+}
 
 impl Tap {
     fn of(section: &Section<'_>) -> Result<Self, Vec<SourceError>> {
-        let Options { tap, addresses, mtu, mac, queues } = section.parse()?;
+        let Options { tap, addresses, mtu, mac, queues, force, on_removal } = section.parse()?;
         let mut errors = Vec::new();
         let mut check = |is_good: bool, span: Range<usize>, message: String, expected: &str| {
             errors.extend((!is_good).then(|| section.error(span, message, expected)));
@@ -111,14 +123,21 @@ impl Tap {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Self(TapSettings {
+        let settings = TapSettings {
             name: tap.into_inner(),
             addresses,
             mtu: mtu.map(Spanned::into_inner),
             mac,
             queues: queues.into_inner(),
-        }))
+            force,
+        };
+        Ok(Self { settings, on_removal })
     }
+}
+
+/// Queues, each as `of` makes it one of a port.
+fn boxed<Q, P: ?Sized>(queues: Vec<Q>, of: impl Fn(Q) -> Box<P>) -> Vec<Box<P>> {
+    queues.into_iter().map(of).collect()
 }
 
 /// How packets pass, in a few words.
@@ -144,7 +163,7 @@ fn read_mac(text: &str) -> Option<[u8; 6]> {
 
 impl PortBlueprint for Tap {
     fn describe(&self) -> String {
-        format!("TAP device {}", self.0.name)
+        format!("TAP device {}", self.settings.name)
     }
 
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
@@ -153,7 +172,7 @@ impl PortBlueprint for Tap {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            queues: self.0.queues.into(),
+            queues: self.settings.queues.into(),
             offloads: &["checksum", "segmentation"],
             super_packets: true,
             ..Capabilities::default()
@@ -161,29 +180,45 @@ impl PortBlueprint for Tap {
     }
 
     fn link(&self) -> Option<Link> {
-        link_of(&self.0.name)
+        link_of(&self.settings.name)
     }
 
     fn interface(&self) -> Option<&str> {
-        Some(&self.0.name)
+        Some(&self.settings.name)
     }
 }
 
 impl InputBlueprint for Tap {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        let (most, pool) = (opening.queues, opening.pool);
-        let (queues, left) = outside::privileged(|| TapInput::open(&self.0, most, pool))?;
-        let mode = Some(mode(queues.len(), left));
-        Ok(Opened { queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(), mode })
+        let (settings, pool) = (self.settings.clone(), opening.pool.clone());
+        let most = opening.queues;
+        let open = move || {
+            let opened = outside::privileged(|| TapInput::open(&settings, most, &pool));
+            opened.map(|(queues, left)| (boxed(queues, |queue| Box::new(queue) as _), left))
+        };
+        let (queues, left) = open()?;
+        let mode = mode(queues.len(), left);
+        let opened = Opened::of(queues, mode);
+        let reopen = Box::new(move || open().map(|(queues, _)| queues));
+        let (name, on_removal) = (&*self.settings.name, self.on_removal);
+        links::inputs(Following { name, mtu: Arc::default(), on_removal, opened, reopen })
     }
 }
 
 impl OutputBlueprint for Tap {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let most = opening.queues;
-        let queues = outside::privileged(|| TapOutput::open(&self.0, most))?;
-        let mode = Some(mode(queues.len(), "super-packets"));
-        Ok(Opened { queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(), mode })
+        let (settings, most) = (self.settings.clone(), opening.queues);
+        let mtu = Arc::<KnownMtu>::default();
+        let known = mtu.clone();
+        let open = move || {
+            let queues = outside::privileged(|| TapOutput::open(&settings, most))?;
+            Ok(boxed(queues, |queue: TapOutput| Box::new(queue.with_mtu(known.clone())) as _))
+        };
+        let queues = open()?;
+        let mode = mode(queues.len(), "super-packets");
+        let opened = Opened::of(queues, mode);
+        let (name, on_removal) = (&*self.settings.name, self.on_removal);
+        links::outputs(Following { name, mtu, on_removal, opened, reopen: Box::new(open) })
     }
 }
 

@@ -9,6 +9,7 @@ use thalweg_packet::{Batch, DropCounts, DropReason, Lanes};
 use super::device::{Lease, TapSettings};
 use super::queue::Queue;
 use crate::interface::removed;
+use crate::links::KnownMtu;
 use crate::outgoing::Outgoing;
 use crate::port::{IoError, Lost, Output, OutputFailure, Shortfall};
 
@@ -25,6 +26,8 @@ pub(super) struct TapOutput {
     queue: Arc<Queue>,
     /// The longest packet that the device sends, from the network header on, in bytes.
     mtu: usize,
+    /// The MTU of the device as it is followed, by whatever name.
+    known: Option<Arc<KnownMtu>>,
     /// The longest packet dropped because of the MTU, in bytes.
     longest: usize,
     /// Whether the warning that the device accepts no packets was logged.
@@ -41,9 +44,14 @@ impl TapOutput {
         let lease = Arc::new(lease);
         let output = |queue| {
             let mtu = lease.mtu().unwrap_or(MTU);
-            Self { lease: lease.clone(), queue, mtu, longest: 0, is_warned: false }
+            Self { lease: lease.clone(), queue, mtu, known: None, longest: 0, is_warned: false }
         };
         Ok(queues.into_iter().map(output).collect())
+    }
+
+    /// This output with the MTU of its device as it is followed.
+    pub(super) fn with_mtu(self, known: Arc<KnownMtu>) -> Self {
+        Self { known: Some(known), ..self }
     }
 
     /// Why a packet that the device did not accept is dropped.
@@ -121,7 +129,8 @@ impl Output for TapOutput {
         if !self.queue.has_device() {
             return Err(removed(self.lease.name()));
         }
-        self.mtu = self.lease.mtu().unwrap_or(self.mtu);
+        let known = self.known.as_ref().and_then(|known| known.get());
+        self.mtu = known.or_else(|| self.lease.mtu()).unwrap_or(self.mtu);
         Ok(())
     }
 }

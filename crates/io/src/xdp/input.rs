@@ -10,6 +10,7 @@ use super::registry::Receiving;
 use super::settings::XdpSettings;
 use crate::clock::now;
 use crate::interface::removed;
+use crate::links::KnownMtu;
 use crate::port::{Input, IoError, Received, Shortfall};
 
 /// Receives the packets of a queue of an interface by AF_XDP, in the frames of packet memory where the
@@ -22,6 +23,8 @@ use crate::port::{Input, IoError, Received, Shortfall};
 /// the time at which they were received.
 pub struct XdpInput {
     queue: Receiving,
+    /// The MTU of the interface while it is followed, and what happens to it is logged elsewhere.
+    known: Option<Arc<KnownMtu>>,
     /// Looks at the empty ring since the last packet.
     vain: u32,
     /// Calls since the kernel's counters were last read, or 0 if no packets came.
@@ -39,7 +42,12 @@ impl XdpInput {
     /// it does not have the mode, or the host needs it.
     pub fn open(settings: &XdpSettings, pool: &Arc<Pool>) -> Result<Self, IoError> {
         let queue = Receiving::open(settings, pool)?;
-        Ok(Self { queue, vain: 0, uncounted: 0, is_down: false, ended: false })
+        Ok(Self { queue, known: None, vain: 0, uncounted: 0, is_down: false, ended: false })
+    }
+
+    /// This input of an interface that is followed.
+    pub(super) fn with_mtu(self, known: Arc<KnownMtu>) -> Self {
+        Self { known: Some(known), ..self }
     }
 
     /// How packets are received, in a few words.
@@ -84,7 +92,8 @@ impl XdpInput {
         }
         let error = self.queue.half().wake().err();
         let error = error.filter(|error| error.raw_os_error() == Some(libc::ENETDOWN));
-        if let Some(error) = error.as_ref().filter(|_| !self.is_down) {
+        let is_known = self.known.as_ref().is_some_and(|known| known.get().is_some());
+        if let Some(error) = error.as_ref().filter(|_| !self.is_down && !is_known) {
             log::warn!("interface {name}: {error}");
         }
         self.is_down = error.is_some();

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use super::bpf::{Attachment, Program, ProgramLink, SocketMap};
+use super::failed;
 use super::program::{self, KEEP, MOST_ADDRESSES};
 use super::settings::{MOST_QUEUES, XdpMode, XdpSettings};
-use super::{failed, host};
+use crate::host;
 use crate::port::IoError;
 
 /// A program at an interface, and the sockets to which it sends packets.

@@ -1,5 +1,7 @@
 //! Queues of interfaces by AF_XDP as a kind of port.
 
+use std::sync::Arc;
+
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
 use thalweg_source::{SourceError, outside};
@@ -13,6 +15,7 @@ use crate::kind::{
     Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
     PortBlueprint, Section, Side,
 };
+use crate::links::{self, Following, KnownMtu, OnRemoval};
 use crate::port::{Input, IoError, Output};
 
 /// The keys of sections, in both directions.
@@ -26,6 +29,7 @@ const KEYS: &[&str] = &[
     "pass",
     "force",
     "complete_checksums",
+    "on_removal",
 ];
 /// What was expected in place of keys that end a capture.
 const END: &str = "--duration or --count to end the run";
@@ -88,6 +92,9 @@ struct Options {
     /// Complete TCP and UDP checksums that a sender on the same machine has left to hardware. By
     /// default, if the interface is a veth.
     complete_checksums: Option<bool>,
+    /// What to do when the interface is removed: end the run, or wait until there is one of its name.
+    #[serde(default)]
+    on_removal: OnRemoval,
 }
 
 fn queue() -> Spanned<u32> {
@@ -108,7 +115,10 @@ fn pass() -> Vec<Spanned<String>> {
 
 /// A queue of an interface, of either direction.
 #[derive(PartialEq)]
-struct Xdp(XdpSettings);
+struct Xdp {
+    settings: XdpSettings,
+    on_removal: OnRemoval,
+}
 
 impl Xdp {
     fn of(section: &Section<'_>) -> Result<Self, Vec<SourceError>> {
@@ -122,6 +132,7 @@ impl Xdp {
             pass,
             force,
             complete_checksums,
+            on_removal,
         } = section.parse()?;
         let mut errors: Vec<_> = check_name(section, &xdp).into_iter().collect();
         let mut refuse = |span, message: String, expected: String| {
@@ -153,7 +164,7 @@ impl Xdp {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Self(XdpSettings {
+        let settings = XdpSettings {
             interface: xdp.into_inner(),
             queue: queue.into_inner(),
             mode,
@@ -163,20 +174,21 @@ impl Xdp {
             force,
             complete_checksums,
             pass: kept,
-        }))
+        };
+        Ok(Self { settings, on_removal })
     }
 }
 
 impl PortBlueprint for Xdp {
     fn describe(&self) -> String {
-        match self.0.queue {
-            0 => format!("interface {}", self.0.interface),
-            queue => format!("interface {}, queue {queue}", self.0.interface),
+        match self.settings.queue {
+            0 => format!("interface {}", self.settings.interface),
+            queue => format!("interface {}, queue {queue}", self.settings.interface),
         }
     }
 
     fn title(&self) -> String {
-        self.0.title()
+        self.settings.title()
     }
 
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
@@ -188,7 +200,7 @@ impl PortBlueprint for Xdp {
     }
 
     fn link(&self) -> Option<Link> {
-        link_of(&self.0.interface)
+        link_of(&self.settings.interface)
     }
 
     fn loads_program(&self) -> bool {
@@ -196,24 +208,42 @@ impl PortBlueprint for Xdp {
     }
 
     fn interface(&self) -> Option<&str> {
-        Some(&self.0.interface)
+        Some(&self.settings.interface)
     }
 }
 
 impl InputBlueprint for Xdp {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        let pool = opening.pool;
-        let input = outside::privileged(|| XdpInput::open(&self.0, pool))?;
+        let (settings, pool) = (self.settings.clone(), opening.pool.clone());
+        let mtu = Arc::<KnownMtu>::default();
+        let known = mtu.clone();
+        let open = move || {
+            let input = outside::privileged(|| XdpInput::open(&settings, &pool))?;
+            Ok::<_, IoError>(input.with_mtu(known.clone()))
+        };
+        let input = open()?;
         let mode = input.mode();
-        Ok(Opened::single(Box::new(input), mode))
+        let opened = Opened::single(Box::new(input) as Box<dyn Input>, mode);
+        let reopen = Box::new(move || Ok(vec![Box::new(open()?) as _]));
+        let (name, on_removal) = (&*self.settings.interface, self.on_removal);
+        links::inputs(Following { name, mtu, on_removal, opened, reopen })
     }
 }
 
 impl OutputBlueprint for Xdp {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let pool = opening.pool;
-        let output = outside::privileged(|| XdpOutput::open(&self.0, pool))?;
+        let (settings, pool) = (self.settings.clone(), opening.pool.clone());
+        let mtu = Arc::<KnownMtu>::default();
+        let known = mtu.clone();
+        let open = move || {
+            let output = outside::privileged(|| XdpOutput::open(&settings, &pool))?;
+            Ok::<_, IoError>(output.with_mtu(known.clone()))
+        };
+        let output = open()?;
         let mode = output.mode();
-        Ok(Opened::single(Box::new(output), mode))
+        let opened = Opened::single(Box::new(output) as Box<dyn Output>, mode);
+        let reopen = Box::new(move || Ok(vec![Box::new(open()?) as _]));
+        let (name, on_removal) = (&*self.settings.interface, self.on_removal);
+        links::outputs(Following { name, mtu, on_removal, opened, reopen })
     }
 }

@@ -19,7 +19,6 @@
 mod assembler;
 mod bpf;
 mod endpoint;
-mod host;
 mod input;
 mod interface;
 mod kind;

@@ -9,8 +9,9 @@ use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Pool};
 use super::registry::Sending;
 use super::settings::XdpSettings;
 use crate::interface::{mtu, removed};
+use crate::links::KnownMtu;
 use crate::outgoing::link_len;
-use crate::port::{IoError, Output, OutputFailure, Shortfall};
+use crate::port::{IoError, Lost, Output, OutputFailure, Shortfall};
 
 /// Sends packets by a queue of an interface by AF_XDP, out of their frames.
 ///
@@ -23,6 +24,10 @@ pub struct XdpOutput {
     queue: Sending,
     /// The longest packet that the interface sends, from the network header on, in bytes.
     mtu: usize,
+    /// The MTU of the interface as it is followed, by whatever name.
+    known: Option<Arc<KnownMtu>>,
+    /// What an interface that was removed had accepted and not sent.
+    lost: Lost,
     /// The longest packet that was dropped because of its length, in bytes.
     longest: usize,
     /// Whether the interface was down when it was last looked at; at first that is unknown.
@@ -58,7 +63,20 @@ impl XdpOutput {
         let name = &settings.interface;
         let mtu = mtu(&queue.endpoint().watch, name)
             .map_err(|e| super::failed(name, "cannot read its MTU", &e))?;
-        Ok(Self { queue, mtu, longest: 0, is_down: true, has_warned: false })
+        Ok(Self {
+            queue,
+            mtu,
+            known: None,
+            lost: Lost::default(),
+            longest: 0,
+            is_down: true,
+            has_warned: false,
+        })
+    }
+
+    /// This output with the MTU of its interface as it is followed.
+    pub(super) fn with_mtu(self, known: Arc<KnownMtu>) -> Self {
+        Self { known: Some(known), ..self }
     }
 
     /// How packets are sent, in a few words.
@@ -188,12 +206,21 @@ impl Output for XdpOutput {
         Shortfall { longest: self.longest, ..Shortfall::default() }
     }
 
+    fn take_lost(&mut self) -> Lost {
+        std::mem::take(&mut self.lost)
+    }
+
     fn check(&mut self) -> Result<(), IoError> {
         let endpoint = self.queue.endpoint();
         if !endpoint.watch.has_interface() {
-            return Err(removed(&endpoint.settings.interface));
+            let error = removed(&endpoint.settings.interface);
+            self.lost.add(self.queue.half_mut().give_up());
+            return Err(error);
         }
-        self.mtu = mtu(&endpoint.watch, &endpoint.settings.interface).unwrap_or(self.mtu);
+        let known = self.known.as_ref().and_then(|known| known.get());
+        // By its name, which another interface may have by now.
+        let read = || mtu(&endpoint.watch, &endpoint.settings.interface).ok();
+        self.mtu = known.or_else(read).unwrap_or(self.mtu);
         let half = self.queue.half_mut();
         if half.is_waiting() {
             let _ = half.kick();

@@ -7,13 +7,13 @@ use thalweg_packet::Pool;
 use thalweg_source::outside;
 
 use super::endpoint::Endpoint;
+use super::failed;
 use super::interface::Redirection;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::XdpSettings;
-use super::{failed, host};
-use crate::interface;
 use crate::port::IoError;
+use crate::{host, interface};
 
 /// What is open, by the index of an interface.
 static OPEN: LazyLock<Mutex<Open>> = LazyLock::new(Mutex::default);
@@ -74,11 +74,7 @@ impl Lease {
             }
             return Ok(Self { endpoint: Some(endpoint.clone()), direction });
         }
-        if let Some(use_) = host::needs(name).filter(|_| !settings.force) {
-            return Err(refused(&format!(
-                "the interface has {use_}; to take it nevertheless: force = true"
-            )));
-        }
+        host::check(name, settings.force)?;
         if settings.promiscuous {
             watch
                 .hear_all(index)

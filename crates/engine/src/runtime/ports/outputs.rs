@@ -2,7 +2,7 @@
 
 use thalweg_chain::Plan;
 use thalweg_cpu::cycles;
-use thalweg_io::{Output, OutputFailure};
+use thalweg_io::{Lost, Output, OutputFailure};
 use thalweg_packet::{Batch, DropReason, Lanes};
 
 use super::open::{claim_files, claim_output};
@@ -226,6 +226,7 @@ impl Outputs {
         if let Err(failure) = self.ports[output].with(|port| port.flush()) {
             self.fail(output, failure, control);
         }
+        self.settle_lost(output, control);
     }
 
     /// Ends the run if the target of an output no longer exists, which is looked up now and then.
@@ -235,22 +236,36 @@ impl Outputs {
             return;
         }
         for at in 0..self.ports.len() {
-            if let Err(error) = self.ports[at].with(|port| port.check()) {
+            let checked = self.ports[at].with(|port| port.check());
+            self.settle_lost(at, control);
+            if let Err(error) = checked {
                 self.fail(at, error.into(), control);
             }
         }
     }
 
-    /// Ends the run. The packets that the output has lost, which were counted as sent, are counted
-    /// as dropped.
-    fn fail(&mut self, output: usize, failure: OutputFailure, control: &Control) {
-        let OutputFailure { error, lost, .. } = failure;
+    /// Counts the packets as dropped that an output has lost after it had accepted them.
+    fn settle_lost(&mut self, output: usize, control: &Control) {
+        let lost = self.ports[output].with(|port| port.take_lost());
+        if lost.packets > 0 {
+            self.count_lost(output, lost, control);
+        }
+    }
+
+    fn count_lost(&mut self, output: usize, lost: Lost, control: &Control) {
         let counters = &mut self.ports[output].counters;
         // Another line may have counted them as sent.
         counters.packets = counters.packets.wrapping_sub(lost.packets);
         counters.bytes = counters.bytes.wrapping_sub(lost.bytes);
         counters.drops.add(DropReason::OutputFailed, lost.packets);
         control.lost(self.line, lost.packets);
+    }
+
+    /// Ends the run. The packets that the output has lost, which were counted as sent, are counted
+    /// as dropped.
+    fn fail(&mut self, output: usize, failure: OutputFailure, control: &Control) {
+        let OutputFailure { error, lost, .. } = failure;
+        self.count_lost(output, lost, control);
         let failure = error.to_string();
         // Each failure is reported once; the counts show how often it occurred.
         if !self.failures.contains(&failure) {

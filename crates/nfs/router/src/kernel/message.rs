@@ -7,15 +7,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::{
-    NLM_F_APPEND, NLM_F_DUMP_INTR, NLM_F_REPLACE, NetlinkBuffer, NlasIterator,
-};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_DUMP_INTR, NLM_F_REPLACE};
+use thalweg_source::netlink::{Frame, attributes, frames, u32_at};
 
 use super::rib::{Target, Way};
 use crate::prefix::{IpPrefix, Prefix};
 use crate::table::Mac;
 
-const HEADER: usize = 16;
 const INET: u8 = 2;
 const INET6: u8 = 10;
 
@@ -107,20 +105,11 @@ pub(crate) enum Message {
 
 /// The messages of a datagram.
 pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = (Header, Message)> + '_ {
-    let mut rest = datagram;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let Ok(buffer) = NetlinkBuffer::new_checked(rest) else {
-            rest = &[];
-            return Some((Header { flags: 0, sequence: 0 }, Message::Malformed));
+    frames(datagram).map(|frame| {
+        let Some(Frame { kind, flags, sequence, body }) = frame else {
+            return (Header { flags: 0, sequence: 0 }, Message::Malformed);
         };
-        let header = Header { flags: buffer.flags(), sequence: buffer.sequence_number() };
-        let (kind, length) = (buffer.message_type(), buffer.length() as usize);
-        let body = &rest[HEADER..length];
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-        Some((header, read(kind, header.flags, body).unwrap_or(Message::Malformed)))
+        (Header { flags, sequence }, read(kind, flags, body).unwrap_or(Message::Malformed))
     })
 }
 
@@ -149,27 +138,8 @@ fn read(kind: u16, flags: u16, body: &[u8]) -> Option<Message> {
     }
 }
 
-/// Hands out the attributes after the first `header` bytes of `body`; returns `None` if one is
-/// truncated, or if `each` does.
-fn attributes<'a>(
-    body: &'a [u8],
-    header: usize,
-    mut each: impl FnMut(u16, &'a [u8]) -> Option<()>,
-) -> Option<()> {
-    for attribute in NlasIterator::new(body.get(header..)?) {
-        let attribute = attribute.ok()?;
-        let value = attribute.into_inner().get(4..usize::from(attribute.length()))?;
-        each(attribute.kind(), value)?;
-    }
-    Some(())
-}
-
 fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
     bytes.get(at..)?.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

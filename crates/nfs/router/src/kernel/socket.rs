@@ -5,16 +5,14 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket as Netlink, SocketAddr};
+use netlink_packet_core::NLM_F_DUMP;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use thalweg_source::netlink::{self, Socket as Netlink, SocketAddr, receive};
 
 use super::feed::{Dump, Feed, Woken};
 use super::thread::Stop;
 
-/// The most bytes of a datagram: those of the kernel have up to 32 KiB.
-const MOST_BYTES: usize = 1 << 16;
 /// The receive buffer for changes, in bytes, as far as `rmem_max` permits it: some 50,000 changes.
 const BUFFER: u32 = 16 << 20;
 /// The longest wait for a datagram of a dump.
@@ -39,9 +37,7 @@ pub(crate) struct Socket {
 impl Socket {
     /// Subscribes to changes. Returns also what ends the feed's waits when it is dropped.
     pub(crate) fn open(table: u32) -> io::Result<(Self, Stop)> {
-        let mut changes = Netlink::new(NETLINK_ROUTE)?;
-        changes.bind(&SocketAddr::new(0, 0))?;
-        changes.set_non_blocking(true)?;
+        let changes = netlink::open()?;
         // As much as is permitted.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&changes, BUFFER as usize)
             .or_else(|_| {
@@ -73,27 +69,11 @@ impl Socket {
 
 /// A socket that requests dumps of exactly what they name (strict checking).
 fn dump_socket() -> io::Result<Netlink> {
-    let mut socket = Netlink::new(NETLINK_ROUTE)?;
-    socket.bind(&SocketAddr::new(0, 0))?;
+    let socket = netlink::open()?;
     socket.connect(&SocketAddr::new(0, 0))?;
-    socket.set_non_blocking(true)?;
     // Kernels before 4.20 dump all tables, of which the follower takes its own.
     let _ = socket.set_netlink_get_strict_chk(true);
     Ok(socket)
-}
-
-/// Receives a datagram of the kernel.
-fn read(socket: &Netlink, datagram: &mut Vec<u8>) -> io::Result<()> {
-    const KERNEL: u32 = 0;
-    loop {
-        datagram.clear();
-        datagram.reserve(MOST_BYTES);
-        let (_, sender) = socket.recv_from(datagram, 0)?;
-        // Privileged processes can send datagrams, too.
-        if sender.port_number() == KERNEL {
-            return Ok(());
-        }
-    }
 }
 
 impl Feed for Socket {
@@ -105,7 +85,7 @@ impl Feed for Socket {
 
     fn dumped(&mut self, datagram: &mut Vec<u8>) -> io::Result<()> {
         loop {
-            match read(&self.dump, datagram) {
+            match receive(&self.dump, datagram) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return other,
             }
@@ -122,7 +102,7 @@ impl Feed for Socket {
     }
 
     fn receive(&mut self, datagram: &mut Vec<u8>) -> io::Result<bool> {
-        match read(&self.changes, datagram) {
+        match receive(&self.changes, datagram) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
@@ -140,19 +120,11 @@ fn request(dump: Dump, table: u32) -> Vec<u8> {
         Dump::RoutesV4 => (26, 2, 12),
         Dump::RoutesV6 => (26, 10, 12),
     };
-    let mut message = vec![0; 16 + header];
-    message[16] = family;
+    let mut body = vec![0; header];
+    body[0] = family;
     if matches!(dump, Dump::RoutesV4 | Dump::RoutesV6) {
         // RTA_TABLE, as a number of 32 bits.
-        message.extend(8u16.to_ne_bytes());
-        message.extend(15u16.to_ne_bytes());
-        message.extend(table.to_ne_bytes());
+        netlink::push_attribute(&mut body, 15, &table.to_ne_bytes());
     }
-    let len = message.len() as u32;
-    let mut buffer = NetlinkBuffer::new(&mut message);
-    buffer.set_length(len);
-    buffer.set_message_type(kind);
-    buffer.set_flags(NLM_F_REQUEST | NLM_F_DUMP);
-    buffer.set_sequence_number(1);
-    message
+    netlink::request(kind, NLM_F_DUMP, 1, &body)
 }

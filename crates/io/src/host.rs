@@ -8,11 +8,13 @@ use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::{fs, io, ptr};
 
+use crate::port::IoError;
+
 /// The tables of the network namespace of this thread.
 const TABLES: &str = "/proc/thread-self/net";
 
 /// The addresses that the kernel has on each interface, with its name.
-pub(super) fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
+pub(crate) fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first = ptr::null_mut();
     // SAFETY: a place for the list is passed.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -57,9 +59,23 @@ fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Why taking an interface away from the kernel could cut the host off; `None` if nothing shows that it
-/// would.
-pub(super) fn needs(name: &str) -> Option<&'static str> {
+/// Refuses an interface by which the host is reached, unless `force`: a port that takes its packets from
+/// the kernel, or sends others by it, could cut the host off.
+///
+/// # Errors
+/// [`IoError::Interface`] with what the host has it for.
+pub(crate) fn check(name: &str, force: bool) -> Result<(), IoError> {
+    match needs(name).filter(|_| !force) {
+        None => Ok(()),
+        Some(use_) => Err(IoError::Interface {
+            name: name.to_owned(),
+            what: format!("it has {use_}; to take it nevertheless: force = true"),
+        }),
+    }
+}
+
+/// What the host needs an interface for; `None` if nothing shows that it does.
+pub(crate) fn needs(name: &str) -> Option<&'static str> {
     let table = |file| fs::read_to_string(format!("{TABLES}/{file}")).unwrap_or_default();
     if has_default_route(name, &table("route"), &table("ipv6_route")) {
         return Some("the host's default route");
@@ -70,7 +86,18 @@ pub(super) fn needs(name: &str) -> Option<&'static str> {
         .filter_map(|(of, address)| (of == name).then_some(address))
         .collect();
     let sessions = ["tcp", "tcp6"].map(table).concat();
-    ssh_sessions(&sessions).any(|at| own.contains(&at)).then_some("a session of SSH to this host")
+    let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
+    let mut all = ssh_sessions(&sessions).chain(own_session(&connection));
+    all.any(|at| own.contains(&at)).then_some("a session of SSH to this host")
+}
+
+/// The local address of the session of SSH that has started this program, of its `SSH_CONNECTION`: the
+/// server may listen on another port than 22.
+fn own_session(connection: &str) -> Option<IpAddr> {
+    let local = connection.split_whitespace().nth(2)?;
+    // A link-local address has the interface's name after it.
+    let address = local.split('%').next()?.parse::<IpAddr>().ok()?;
+    Some(address.to_canonical())
 }
 
 /// Whether a default route of the tables `route` or `ipv6_route` leads to an interface.
@@ -135,6 +162,17 @@ mod tests {
         let found = ["eth0", "eth1", "eth2", "eth3"].map(|name| has_default_route(name, v4, v6));
         assert_eq!(found, [true, false, true, false]);
         assert!(!has_default_route("eth0", "eth0 00000000", "0 0 eth0"), "lines that are cut off");
+    }
+
+    #[test]
+    fn the_own_session_is_that_of_the_environment() {
+        let found = |text| own_session(text).map(|at| at.to_string());
+        assert_eq!(found("192.0.2.1 50000 192.0.2.9 2222").as_deref(), Some("192.0.2.9"));
+        assert_eq!(found("fe80::1%eth0 5 fe80::2%eth0 22").as_deref(), Some("fe80::2"));
+        assert_eq!(found("::1 5 ::ffff:192.0.2.9 22").as_deref(), Some("192.0.2.9"));
+        for wrong in ["", "192.0.2.1 50000", "a b c d", "1 2 %eth0 4"] {
+            assert_eq!(found(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

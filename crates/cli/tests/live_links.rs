@@ -1,0 +1,293 @@
+//! Interfaces that change, go and return while traffic flows, and peers that send in bursts: each test
+//! has its own network namespaces.
+
+#[path = "support/laboratory.rs"]
+mod laboratory;
+mod support;
+
+use std::process::Command;
+
+use laboratory::{folder, is_balanced, laboratory, read};
+use serde_json::{Value, json};
+use thalweg_testkit::peer;
+
+/// Sends numbered packets of eight flows for a time, steadily or in bursts with pauses; prints how many.
+const SENDER: &str = r#"
+import random, socket, struct, sys, time
+seconds, bursts = float(sys.argv[1]), sys.argv[2] == "bursts"
+flows = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(8)]
+for n, flow in enumerate(flows):
+    flow.bind(("", 20000 + n))
+numbers, end = [0] * len(flows), time.time() + seconds
+while time.time() < end:
+    for _ in range(random.choice([1, 10, 100, 1000]) if bursts else 1):
+        for n, flow in enumerate(flows):
+            try:
+                flow.sendto(struct.pack("!II", n, numbers[n]) + bytes(50), ("10.9.0.2", 7001))
+                numbers[n] += 1
+            except OSError:
+                time.sleep(0.001)
+    time.sleep(random.choice([0, 0.001, 0.01, 0.2]) if bursts else 0.001)
+print(sum(numbers))
+"#;
+
+/// Counts the packets of all flows, and those that are out of order, until it is terminated.
+const RECEIVER: &str = r#"
+import json, signal, socket, struct, sys
+counts, last, disorder = [0] * 8, [-1] * 8, 0
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+udp.bind(("", 7001))
+def end(*_):
+    print(json.dumps({"packets": sum(counts), "flows": sum(n > 0 for n in counts), "disorder": disorder}))
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+open("ready", "w").close()
+while True:
+    flow, number = struct.unpack("!II", udp.recv(2048)[:8])
+    disorder += number <= last[flow]
+    counts[flow], last[flow] = counts[flow] + 1, number
+"#;
+
+/// `wire NAME NUMBER` leads from an interface NAME to a host NAME with the address 10.9.0.NUMBER, which
+/// knows the other. `until WORDS` waits until the run has logged them. `again NAME` waits until an
+/// interface is in use again by both its ports.
+const WIRES: &str = r#"
+wire() {
+    ip link add $1 type veth peer name eth0 netns $1 address 02:00:00:00:09:0$2
+    ip link set $1 up
+    ip -n $1 link set eth0 up
+    ip -n $1 addr add 10.9.0.$2/24 dev eth0
+    ip -n $1 neigh replace 10.9.0.$((3 - $2)) lladdr 02:00:00:00:09:0$((3 - $2)) dev eth0 nud permanent
+}
+count() { grep -c "$1" run.err || true; }
+until_logged() {
+    for _ in $(seq 100); do
+        [ $(count "$1") -lt $2 ] || return 0
+        sleep 0.05
+    done
+    echo "not logged: $1" >&2
+    cat run.err >&2
+    return 1
+}
+begin() {
+    ip netns add left
+    ip netns add right
+    wire left 1
+    wire right 2
+    $THALWEG run chain.toml -v --workers $1 --json > report.json 2> run.err & run=$!
+    ip netns exec right python3 receiver.py > received.json & receiver=$!
+    for _ in $(seq 100); do [ -e ready ] && break; sleep 0.05; done
+    sleep 0.5
+}
+end() {
+    sleep 0.5
+    kill $receiver
+    wait $receiver
+    kill -INT $run
+    wait $run
+}
+"#;
+
+/// A bridge between both hosts, whose ports have `kind` and these options.
+fn bridge(kind: &str, options: &str) -> String {
+    let port =
+        |section: &str, name: &str| format!("[{section}.{name}]\n{kind} = '{name}'\n{options}\n");
+    let ports = ["input", "output"].map(|side| port(side, "left") + &port(side, "right"));
+    format!("routes = 'routes.csv'\n{}", ports.concat())
+}
+
+/// Runs a script with a bridge whose ports have these options; returns what it prints.
+fn run(kind: &str, options: &str, script: &str) -> Option<(tempfile::TempDir, String)> {
+    let chain = bridge(kind, options);
+    let files = [
+        ("chain.toml", &*chain),
+        ("routes.csv", "*,left,right\n*,right,left\n"),
+        ("sender.py", SENDER),
+        ("receiver.py", RECEIVER),
+    ];
+    let folder = folder(&files);
+    let printed = laboratory(folder.path(), &format!("{WIRES}{script}"))?;
+    Some((folder, printed))
+}
+
+fn port<'a>(report: &'a Value, side: &str, name: &str) -> &'a Value {
+    let ports = report[side].as_array().unwrap();
+    ports.iter().find(|port| port["name"] == name).unwrap()
+}
+
+/// All that can happen to an interface, while packets are sent by it. It is taken again twice: when the
+/// output is removed, and when the input is.
+const CHANGES: &str = r#"
+ip netns exec left python3 sender.py 6 steady > sent & sender=$!
+sleep 0.5
+ip link set right mtu 1400
+ip link set right mtu 1500
+ip link set right name other || { ip link set right down; ip link set right name other; ip link set other up; }
+sleep 0.3
+ip link set other mtu 1450
+ip link set other allmulticast on
+ip link set other name right || { ip link set other down; ip link set other name right; ip link set right up; }
+ip link set right down
+sleep 0.3
+ip link set right up
+sleep 0.3
+ip link del right
+sleep 0.3
+wire right 2
+until_logged 'interface right: it is in use again' 2
+sleep 0.3
+ip link del left
+sleep 0.3
+wire left 1
+until_logged 'interface left: it is in use again' 2
+wait $sender
+end
+"#;
+
+/// Checks what is left of a bridge by `kind` whose interfaces change. Packets are accounted for, none is
+/// out of order, and each event has its count.
+fn goes_on_while_interfaces_change(kind: &str, options: &str, workers: u32) {
+    let options = format!("on_removal = 'wait'\n{options}");
+    let script = format!("begin {workers}\n{CHANGES}");
+    let Some((folder, printed)) = run(kind, &options, &script) else { return };
+    assert_eq!(printed, "");
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    assert!(report["conserved"] == true && report["leaked_frames"] == 0, "{report}");
+    let received = read(folder.path(), "received.json");
+    assert_eq!((&received["flows"], &received["disorder"]), (&json!(8), &json!(0)), "{received}");
+    let sent: u64 =
+        std::fs::read_to_string(folder.path().join("sent")).unwrap().trim().parse().unwrap();
+    let of = |count: &Value| count.as_u64().unwrap();
+    // While an interface is gone or down, packets are lost; after it has returned, they pass.
+    assert!(of(&received["packets"]) > sent / 3, "{received} of {sent}: {report}");
+    let output = port(&report, "outputs", "right");
+    assert!(of(&received["packets"]) <= of(&output["packets"]), "{received} {output}");
+    assert!(output["drops"]["output-failed"].as_u64() > Some(0), "{output}");
+    for side in ["inputs", "outputs"] {
+        let events = &port(&report, side, "right")["link_events"];
+        for (event, count) in [("removed", 1), ("returned", 1), ("renamed", 2), ("mtu", 3)] {
+            assert_eq!(events[event], count, "{event} {side} {events}");
+        }
+        assert!(events["down"].as_u64() >= Some(1) && events["up"].as_u64() >= Some(1), "{events}");
+        assert_eq!(events["all-multicast"], 1, "{events}");
+        let events = &port(&report, side, "left")["link_events"];
+        assert_eq!((&events["removed"], &events["returned"]), (&json!(1), &json!(1)), "{events}");
+    }
+    let log = std::fs::read_to_string(folder.path().join("run.err")).unwrap();
+    for line in [
+        "interface right: its MTU is 1400, and was 1500",
+        "interface other: it was right, and is followed",
+        "interface other: its MTU is 1450, and was 1500",
+        "interface right: it was removed",
+        "interface right: it has returned",
+    ] {
+        assert_eq!(log.matches(line).count(), 1, "{line}: {log}");
+    }
+}
+
+#[test]
+fn packet_sockets_go_on_while_interfaces_change() {
+    goes_on_while_interfaces_change("interface", "", 1);
+}
+
+#[test]
+fn several_queues_go_on_while_interfaces_change() {
+    goes_on_while_interfaces_change("interface", "", 2);
+}
+
+/// Whether this user may load programs into the kernel.
+fn can_use_xdp() -> bool {
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    if !is_root {
+        peer::missing("AF_XDP: root");
+    }
+    is_root
+}
+
+#[test]
+fn af_xdp_goes_on_while_interfaces_change() {
+    if can_use_xdp() {
+        goes_on_while_interfaces_change("xdp", "mode = 'copy'", 1);
+        goes_on_while_interfaces_change("xdp", "mode = 'generic'", 2);
+    }
+}
+
+/// The peer sends in bursts of up to 8,000 packets, and pauses for up to 0.2 s. `DISTURBED_SECONDS` makes
+/// it longer.
+fn a_disturbed_peer(kind: &str, workers: u32) {
+    let seconds = std::env::var("DISTURBED_SECONDS").map_or(3, |text| text.parse().unwrap());
+    let script =
+        format!("begin {workers}\nip netns exec left python3 sender.py {seconds} bursts\nend\n");
+    let Some((folder, sent)) = run(kind, "", &script) else { return };
+    let sent: u64 = sent.trim().parse().unwrap();
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    assert!(report["conserved"] == true && report["leaked_frames"] == 0, "{report}");
+    let received = read(folder.path(), "received.json");
+    assert_eq!((&received["flows"], &received["disorder"]), (&json!(8), &json!(0)), "{received}");
+    let of = |count: &Value| count.as_u64().unwrap_or(0);
+    let input = port(&report, "inputs", "left");
+    // The kernel may lose packets before the input has them; what the input has, it counts.
+    assert!(of(&input["packets"]) > sent * 9 / 10, "{input} of {sent}");
+    let dropped = of(&report["packets_dropped"]);
+    assert!(of(&received["packets"]) + dropped > sent * 9 / 10, "{received} of {sent}: {report}");
+    let events = &port(&report, "outputs", "right")["link_events"];
+    assert_eq!(events, &Value::Null);
+}
+
+#[test]
+fn a_peer_that_sends_in_bursts_loses_no_frames_and_no_order() {
+    a_disturbed_peer("interface", 1);
+    a_disturbed_peer("interface", 2);
+    if can_use_xdp() {
+        a_disturbed_peer("xdp", 2);
+    }
+}
+
+/// The interface of the default route is refused to outputs and AF_XDP, and not to inputs.
+#[test]
+fn the_interface_by_which_the_host_is_reached_needs_force() {
+    let chain = |section: &str| {
+        let other = if section.starts_with("[input") {
+            "[output.o]\ndiscard = true\n"
+        } else {
+            "[input.i]\ngenerate = { packets = 10 }\n"
+        };
+        format!("routes = 'routes.csv'\n{other}{section}\n")
+    };
+    let sections = [
+        ("reads", "[input.i]\ninterface = 'near'"),
+        ("sends", "[output.o]\ninterface = 'near'"),
+        ("forced", "[output.o]\ninterface = 'near'\nforce = true"),
+        ("xdp", "[input.i]\nxdp = 'near'"),
+        ("tap", "[output.o]\ntap = 'given'"),
+        ("served", "[output.o]\ntap = 'served'"),
+        ("serving", "[input.i]\ntap = 'served'"),
+    ];
+    let chains = sections.map(|(name, section)| (format!("{name}.toml"), chain(section)));
+    let mut files: Vec<_> = chains.iter().map(|(name, text)| (&**name, &**text)).collect();
+    files.push(("routes.csv", "*,ingress,egress\n"));
+    let folder = folder(&files);
+    let script = "ip link add near type veth peer name far\nip link set near up\nip link set far up\n\
+        ip addr add 192.0.2.1/24 dev near\nip route add default via 192.0.2.2\n\
+        try() { $THALWEG run $1.toml --duration 200ms > /dev/null 2> $1.err && echo $1 runs || echo $1 fails; }\n\
+        try reads\ntry sends\ntry forced\n\
+        SSH_CONNECTION='192.0.2.9 1 192.0.2.1 2222' try sends\n\
+        ip route del default\ntry sends\n\
+        SSH_CONNECTION='192.0.2.9 1 192.0.2.1 2222' try sends\ngrep -o 'a session of SSH' sends.err\n\
+        ip tuntap add dev given mode tap multi_queue\nip link set given up\n\
+        ip addr add 192.0.3.1/24 dev given\nip route add default via 192.0.3.2\ntry tap\n\
+        ip route del default\nip tuntap add dev served mode tap multi_queue\nip link set served up\n\
+        ip addr add 192.0.4.1/24 dev served\nip route add default via 192.0.4.2\n\
+        $THALWEG run serving.toml > /dev/null 2>&1 & other=$!\n\
+        for _ in $(seq 100); do ip link show served | grep -q LOWER_UP && break; sleep 0.05; done\n\
+        try served\nkill -INT $other\nwait $other\ntry served\n";
+    let Some(printed) = laboratory(folder.path(), script) else { return };
+    assert_eq!(
+        printed,
+        "reads runs\nsends fails\nforced runs\nsends fails\nsends runs\nsends fails\n\
+        a session of SSH\ntap runs\nserved fails\nserved runs\n"
+    );
+}

@@ -1,0 +1,129 @@
+//! The interface of a port, as it is followed.
+
+use std::io;
+use std::sync::Arc;
+
+use super::OnRemoval;
+use super::events::{LinkChange, LinkEvent};
+use super::returning::{self, Places};
+use super::watcher::{KnownMtu, Reopen, Watched, Watcher};
+use crate::interface::{index_of, link_of};
+use crate::kind::{Link, Opened};
+use crate::port::{Input, IoError, Output};
+
+/// What happens to the interface of an open port, which is followed as long as this exists.
+#[derive(Debug)]
+pub struct LinkEvents {
+    watched: Arc<Watched>,
+    watcher: Arc<Watcher>,
+}
+
+impl LinkEvents {
+    fn follow(watched: Watched) -> io::Result<Self> {
+        let (watched, watcher) = (Arc::new(watched), Watcher::of_this_namespace()?);
+        watcher.add(watched.clone());
+        Ok(Self { watched, watcher })
+    }
+
+    /// How often each change has happened; those that have not are left out.
+    pub fn counts(&self) -> impl Iterator<Item = (LinkChange, u64)> {
+        self.watched.log.counts()
+    }
+
+    /// The events after the one with this number, the oldest first. Only the last ones are kept.
+    pub fn since(&self, number: u64) -> Vec<LinkEvent> {
+        self.watched.log.since(number)
+    }
+
+    /// Follows the interface no longer: what the end of a run does to it is no event.
+    pub fn end(&self) {
+        self.watcher.remove(&self.watched);
+    }
+
+    /// The state of the link now: of the interface that the port has, by whatever name. `None` if it is
+    /// unknown.
+    pub fn link(&self) -> Option<Link> {
+        if self.watched.is_gone() {
+            return Some(Link { up: Some(false), ..Link::default() });
+        }
+        let state = self.watched.state()?;
+        let speed_mbps = link_of(&state.name).and_then(|link| link.speed_mbps);
+        let carrier = state.is_up.then_some(state.has_carrier);
+        Some(Link { up: Some(state.is_up), carrier, speed_mbps, mtu: Some(state.mtu.into()) })
+    }
+}
+
+impl Drop for LinkEvents {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A port whose interface is to be followed.
+pub(crate) struct Following<'a, P: ?Sized> {
+    /// The name of the interface.
+    pub(crate) name: &'a str,
+    /// Where its MTU is kept.
+    pub(crate) mtu: Arc<KnownMtu>,
+    pub(crate) on_removal: OnRemoval,
+    /// Its open queues, and how packets pass.
+    pub(crate) opened: Opened<P>,
+    /// Opens the queues of an interface that has returned.
+    pub(crate) reopen: Box<dyn Fn() -> Result<Vec<Box<P>>, IoError> + Send + Sync>,
+}
+
+/// Follows the interface of an input.
+///
+/// # Errors
+/// If the port waits for interfaces that return, and the system does not permit to follow them.
+pub(crate) fn inputs(following: Following<'_, dyn Input>) -> Result<Opened<dyn Input>, IoError> {
+    follow(following, returning::inputs)
+}
+
+/// Follows the interface of an output.
+///
+/// # Errors
+/// As [`inputs`].
+pub(crate) fn outputs(following: Following<'_, dyn Output>) -> Result<Opened<dyn Output>, IoError> {
+    follow(following, returning::outputs)
+}
+
+/// Makes queues ones that may be gone for a while, and return in the places.
+type Wrap<P> = fn(Vec<Box<P>>, &Arc<Places<P>>) -> Vec<Box<P>>;
+
+fn follow<P: ?Sized + Send + 'static>(
+    following: Following<'_, P>,
+    wrap: Wrap<P>,
+) -> Result<Opened<P>, IoError> {
+    let Following { name, mtu, on_removal, mut opened, reopen } = following;
+    let failed = |error: io::Error| IoError::Interface {
+        name: name.to_owned(),
+        what: format!("cannot follow its state by netlink: {error}"),
+    };
+    // Unknown if it was removed meanwhile, which the port will find out.
+    let index = index_of(name).and_then(|index| u32::try_from(index).ok()).unwrap_or(u32::MAX);
+    let mut again: Option<Reopen> = None;
+    if on_removal == OnRemoval::Wait {
+        let places = Places::new(opened.queues.len()).map_err(failed)?;
+        opened.queues = wrap(opened.queues, &places);
+        let name = name.to_owned();
+        again = Some(Box::new(move || fill(&name, &places, reopen()?)));
+    }
+    match LinkEvents::follow(Watched::new(name, index, mtu, again)) {
+        Ok(events) => opened.events = Some(events),
+        Err(error) if on_removal == OnRemoval::Wait => return Err(failed(error)),
+        Err(error) => log::warn!("{}", failed(error)),
+    }
+    Ok(opened)
+}
+
+/// Leaves the queues of an interface that has returned for their workers.
+fn fill<P: ?Sized>(name: &str, places: &Places<P>, queues: Vec<Box<P>>) -> Result<(), IoError> {
+    let (count, found) = (places.count(), queues.len());
+    if found != count {
+        let what = format!("it has returned with {found} queues; expected {count}");
+        return Err(IoError::Interface { name: name.to_owned(), what });
+    }
+    places.fill(queues);
+    Ok(())
+}
