@@ -3,7 +3,7 @@
 # Says what it does; run twice, it does nothing the second time.
 #
 #   scripts/setup.sh build|test|ci
-#   scripts/setup.sh bench [rust|python3|hyperscan|dpdk|ipsec-mb|ovs|iperf3...]
+#   scripts/setup.sh bench [rust|python3|hyperscan|dpdk|testpmd|ipsec-mb|ovs|iperf3...]
 #                                installs what benches need: these, or all of them
 #   scripts/setup.sh features    says what of our features this system can have
 set -euo pipefail
@@ -142,6 +142,8 @@ need_peers() {
         missing+=(python3 python3-scapy python3-cryptography python3-jsonschema)
     # librte_ipsec is held against ours; and for the feature dpdk.
     pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config)
+    # For dpdk-testpmd, the peer of memif.
+    have dpdk-testpmd || { without_service dpdk && missing+=(dpdk-dev); }
     have prads || { without_service prads && missing+=(prads); }
     # For promtool, and for a real Prometheus in a test.
     have promtool || { without_service prometheus && missing+=(prometheus); }
@@ -158,7 +160,7 @@ has_header() { cc -E -x c -include "$1" /dev/null >/dev/null 2>&1; }
 
 # What benches are built with, run by, and measured against.
 need_for_benches() {
-    local need missing=() known=(rust python3 hyperscan dpdk ipsec-mb ovs iperf3)
+    local need missing=() known=(rust python3 hyperscan dpdk testpmd ipsec-mb ovs iperf3)
     [ $# -ne 0 ] || set -- "${known[@]}"
     for need in "$@"; do
         case $need in
@@ -167,6 +169,7 @@ need_for_benches() {
             hyperscan) has_header hs/hs.h || missing+=(libhyperscan-dev) ;;
             iperf3) have iperf3 || missing+=(iperf3) ;;
             dpdk) pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config) ;;
+            testpmd) have dpdk-testpmd || { without_service dpdk && missing+=(dpdk-dev); } ;;
             ipsec-mb) has_header intel-ipsec-mb.h || missing+=(libipsec-mb-dev) ;;
             # The scripts that run it are not ours: bench/ovs.py --peer names their folder.
             ovs)

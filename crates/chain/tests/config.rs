@@ -218,6 +218,25 @@ fn an_nf_that_would_destroy_what_is_read_or_written() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn memory_is_shared_with_a_peer_of_a_client_that_wants_it() {
+    let capture = "capture = \"in.pcap\"";
+    let port = |role| format!("memif = \"@peer\"\nrole = \"{role}\"\nzero_copy = true");
+    let mistakes = broken(capture, &port("server"));
+    assert!(mistakes[0].contains("a server copies packets"), "{mistakes:?}");
+    let mistakes = broken(capture, &format!("{}\nbuffer_size = 2048", port("client")));
+    assert!(mistakes[0].contains("'buffer_size' does not apply with 'zero_copy'"), "{mistakes:?}");
+    for (port, shared) in [(port("client"), true), (port("client").replace("true", "false"), false)]
+    {
+        let chain = format!("{CHAIN}[memory]\nhuge_pages = {shared}\n");
+        let plan = folder(&chain.replace(capture, &port)).load().unwrap();
+        assert_eq!(plan.pool.memory().file().is_some(), shared);
+        let warns = plan.warnings().iter().any(|w| w.to_string().contains("cannot be shared"));
+        assert_eq!(warns, shared, "huge pages are passed over with a note");
+    }
+}
+
+#[test]
 fn ports_that_are_two_things_or_none() {
     let one_of = "expected one of: interface = \"NAME\", xdp = \"NAME\", tap = \"NAME\", memif = \"SOCKET\", capture = \"FILE\"";
     let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");

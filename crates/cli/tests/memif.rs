@@ -4,10 +4,20 @@ mod support;
 
 use std::process::Stdio;
 
-use support::{Running, packets, succeeds, write};
+use support::{Running, command, packets, succeeds, wait, write};
 
 #[test]
 fn a_confined_run_receives_from_another_one_and_so_does_the_next() {
+    send_and_receive("");
+}
+
+#[test]
+fn a_confined_run_shares_its_packet_memory_with_another_one_and_with_the_next() {
+    send_and_receive("zero_copy = true\n");
+}
+
+/// Starts a client that sends, and has some `options`, and two servers one after the other.
+fn send_and_receive(options: &str) {
     let (sender, receiver) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for folder in [sender.path(), receiver.path()] {
         write(folder, "routes.csv", "*, ingress, egress\n");
@@ -17,7 +27,11 @@ fn a_confined_run_receives_from_another_one_and_so_does_the_next() {
     let port = |role| format!("memif = '{}'\nrole = '{role}'\n", socket.display());
     succeeds(sender.path(), &["gen", "in.pcap", "--packets", "1000", "--size", "imix"]);
     let source = "routes = 'routes.csv'\n[input.a]\ncapture = 'in.pcap'\nloop = 0\nmemory = true\n";
-    write(sender.path(), "chain.toml", &format!("{source}[output.o]\n{}", port("client")));
+    write(
+        sender.path(),
+        "chain.toml",
+        &format!("{source}[output.o]\n{}", port("client") + options),
+    );
     let target = "[output.o]\ncapture = 'out.pcap'\n";
     let chain = format!("routes = 'routes.csv'\n[input.a]\n{}{target}", port("server"));
     write(receiver.path(), "chain.toml", &chain);
@@ -34,5 +48,81 @@ fn a_confined_run_receives_from_another_one_and_so_does_the_next() {
     let report = ended.report();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.error);
     assert_eq!((&report["conserved"], &report["failures"]), (&true.into(), &serde_json::json!([])));
+    assert_eq!(report["leaked_frames"], 0, "{report}");
     assert!(report["outputs"][0]["packets"].as_u64().unwrap() >= 10_000, "{report}");
+}
+
+/// Kills the peers of a run that returns what they send, and then ends the run, which must have lost no
+/// frame.
+fn kill_peers(kills: u32, [survivor, victim]: [&str; 2]) {
+    let (survives, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let port = format!("memif = '{}'\n", survives.path().join("socket").display());
+    for (folder, inputs, output, role) in [
+        (survives.path(), "[input.a]\n", "[output.o]\n", survivor),
+        (
+            killed.path(),
+            "[input.g]\ncapture = 'in.pcap'\nloop = 0\nmemory = true\n[input.a]\n",
+            "[output.o]\n",
+            victim,
+        ),
+    ] {
+        write(folder, "routes.csv", "*, ingress, egress\n");
+        let chain = format!("routes = 'routes.csv'\n{inputs}{port}{role}{output}{port}{role}");
+        write(folder, "chain.toml", &chain);
+    }
+    succeeds(killed.path(), &["gen", "in.pcap", "--packets", "1000", "--size", "imix"]);
+    let survivor = Running::start(survives.path(), &["-v", "--workers", "1"], Stdio::null());
+    let connections = || {
+        let log = std::fs::read_to_string(survives.path().join("error")).unwrap();
+        log.lines().filter(|line| line.ends_with(": connected")).count()
+    };
+    for number in 1..=kills {
+        let mut victim = command(killed.path(), &["run", "chain.toml", "--quiet", "--no-control"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait(|| connections() >= number as usize);
+        std::thread::sleep(std::time::Duration::from_millis(u64::from(number * 7 % 20)));
+        // SIGKILL: it ends in the middle of what it does.
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+    }
+    survivor.signal("INT");
+    let ended = survivor.end();
+    let report = ended.report();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.error);
+    assert_eq!((&report["conserved"], &report["failures"]), (&true.into(), &serde_json::json!([])));
+    assert_eq!(report["leaked_frames"], 0, "{report}");
+    assert!(report["inputs"][0]["packets"].as_u64().unwrap() > kills.into(), "{report}");
+    let connected = connections();
+    println!(
+        "{kills} kills, {connected} connections, {} packets in",
+        report["inputs"][0]["packets"]
+    );
+}
+
+const SERVER: &str = "role = 'server'\n";
+const CLIENT: &str = "role = 'client'\n";
+const ZERO_COPY: &str = "role = 'client'\nzero_copy = true\n";
+
+#[test]
+fn a_run_serves_the_next_client_after_one_was_killed() {
+    kill_peers(10, [SERVER, CLIENT]);
+    kill_peers(10, [SERVER, ZERO_COPY]);
+}
+
+#[test]
+fn a_client_connects_again_after_its_server_was_killed() {
+    kill_peers(10, [CLIENT, SERVER]);
+    kill_peers(10, [ZERO_COPY, SERVER]);
+}
+
+#[test]
+#[ignore = "takes minutes: KILLS (default 1,000) peers in each role"]
+fn very_many_peers_are_killed() {
+    let kills = std::env::var("KILLS").map_or(1000, |text| text.parse().unwrap());
+    for pair in [[SERVER, CLIENT], [SERVER, ZERO_COPY], [CLIENT, SERVER], [ZERO_COPY, SERVER]] {
+        kill_peers(kills, pair);
+    }
 }

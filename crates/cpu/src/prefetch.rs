@@ -23,6 +23,20 @@ pub fn read<T>(slice: &[T], at: usize) {
     let _ = (slice, at);
 }
 
+/// As [`read`], for the cache line at an address, whatever lies there.
+#[inline(always)]
+pub fn at(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: prefetching is allowed for any address and changes no state of
+        // the program.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
 /// As [`read`], without a check of the length: an index beyond the end prefetches what
 /// lies there.
 #[inline(always)]

@@ -84,6 +84,8 @@ pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
 pub use links::{LinkChange, LinkEvent, LinkEvents};
+#[cfg(all(fuzzing, target_os = "linux"))]
+pub use memif::replay as replay_memif;
 #[cfg(target_os = "linux")]
 pub use memif::{MemifInput, MemifOutput, MemifSettings, Role as MemifRole};
 pub use memory::MemoryInput;

@@ -7,7 +7,7 @@ use thalweg_source::SourceError;
 
 use super::file::{Memory, Placed};
 use super::nfs::NfPlan;
-use super::ports::InputPlan;
+use super::ports::{InputPlan, OutputPlan};
 
 /// The frame size that the file sets, or the largest that an NF needs.
 fn frame_size(
@@ -60,9 +60,40 @@ fn large_frames(
     Some(frames)
 }
 
+/// Memory that a peer shares, or of huge pages; `None` for ordinary memory.
+fn region(
+    memory: &Placed<Memory>,
+    len: usize,
+    shared: bool,
+    notes: &mut Vec<SourceError>,
+) -> Option<std::io::Result<PacketMemory>> {
+    let mut note = |message: String, expected: &str| {
+        notes.push(memory.source.error(memory.huge_pages.span(), message, expected));
+    };
+    let wants_huge = *memory.huge_pages.get_ref();
+    if shared {
+        if wants_huge {
+            let message = "huge pages cannot be shared with a peer; using ordinary pages";
+            note(message.into(), "'huge_pages' or 'zero_copy', not both");
+        }
+        return Some(PacketMemory::shared(len));
+    }
+    match wants_huge.then(|| PacketMemory::huge_pages(len))? {
+        Ok(region) => Some(Ok(region)),
+        Err(e) => {
+            note(
+                format!("cannot use huge pages ({e}); using ordinary pages"),
+                "huge pages set aside",
+            );
+            None
+        }
+    }
+}
+
 pub(super) fn make_pool(
     memory: &Placed<Memory>,
     inputs: &[InputPlan],
+    outputs: &[OutputPlan],
     nfs: &[NfPlan],
     notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
@@ -77,20 +108,14 @@ pub(super) fn make_pool(
         return None;
     }
     let large = large_frames(memory, inputs, errors)?;
-    let huge = memory
-        .huge_pages
-        .get_ref()
-        .then(|| PacketMemory::huge_pages(Pool::region_len_with(frames, size, large)));
-    let pool = match huge {
+    let shared = inputs.iter().any(|input| input.blueprint.shares_memory())
+        || outputs.iter().any(|output| output.blueprint.shares_memory());
+    let pool = match region(memory, Pool::region_len_with(frames, size, large), shared, notes) {
         Some(Ok(region)) => Pool::with_large(region, size, large),
         Some(Err(e)) => {
-            let message = format!("cannot use huge pages ({e}); using ordinary pages");
-            notes.push(memory.source.error(
-                memory.huge_pages.span(),
-                message,
-                "huge pages set aside",
-            ));
-            Pool::anonymous_with(frames, size, large)
+            let message = format!("cannot make packet memory that a peer can share: {e}");
+            errors.push(memory.source.error(memory.frames.span(), message, "less packet memory"));
+            return None;
         }
         None => Pool::anonymous_with(frames, size, large),
     };

@@ -164,7 +164,7 @@ impl Plan {
         let classifier = classifier_config(&file, &mut errors);
         let pool = match running {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
-            None => make_pool(&file.memory, &inputs, &nfs, &mut notes, &mut errors),
+            None => make_pool(&file.memory, &inputs, &outputs, &nfs, &mut notes, &mut errors),
         };
         if running.is_none() && opens && !options.any_interface {
             check_memory(&nfs, pool.as_deref(), options.dry_run, &mut notes, &mut errors);

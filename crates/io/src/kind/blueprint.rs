@@ -150,6 +150,12 @@ pub trait PortBlueprint: Any + Send + Sync {
         false
     }
 
+    /// Whether another process maps packet memory by it, so that the memory must be
+    /// [shared](thalweg_packet::PacketMemory::shared).
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
     /// The system's network interface that it stands for.
     fn interface(&self) -> Option<&str> {
         None

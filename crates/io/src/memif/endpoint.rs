@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use thalweg_packet::Pool;
+
 use super::Fault;
 use super::settings::MemifSettings;
 use super::shared::{Bell, Shared};
@@ -11,6 +13,8 @@ use super::shared::{Bell, Shared};
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) settings: MemifSettings,
+    /// The pool whose memory is shared with the peer, if it is.
+    pub(super) pool: Option<Arc<Pool>>,
     /// Changes whenever a peer comes or goes; read for each batch.
     generation: AtomicU64,
     state: Mutex<State>,
@@ -27,9 +31,18 @@ struct State {
 }
 
 impl Endpoint {
-    pub(super) fn new(settings: MemifSettings, hub: Arc<Bell>) -> std::io::Result<Self> {
-        let state = Mutex::default();
-        Ok(Self { settings, generation: AtomicU64::new(0), state, news: Bell::new()?, hub })
+    pub(super) fn new(
+        settings: MemifSettings,
+        pool: Option<Arc<Pool>>,
+        hub: Arc<Bell>,
+    ) -> std::io::Result<Self> {
+        let (generation, state) = (AtomicU64::new(0), Mutex::default());
+        Ok(Self { settings, pool, generation, state, news: Bell::new()?, hub })
+    }
+
+    /// Whether it shares this pool's memory, or no memory as this is `None`.
+    pub(super) fn is_over(&self, pool: Option<&Arc<Pool>>) -> bool {
+        self.pool.as_ref().map(Arc::as_ptr) == pool.map(Arc::as_ptr)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -53,13 +66,15 @@ impl Endpoint {
         self.state().shared.is_some()
     }
 
-    /// A peer came, or went.
-    pub(super) fn set(&self, shared: Option<Shared>) {
+    /// A peer came, or went; returns what was shared before.
+    pub(super) fn set(&self, shared: Option<Shared>) -> Option<Arc<Shared>> {
         let mut state = self.state();
-        *state = State { shared: shared.map(Arc::new), accusation: None };
+        let next = State { shared: shared.map(Arc::new), accusation: None };
+        let before = std::mem::replace(&mut *state, next);
         self.generation.fetch_add(1, Ordering::Release);
         drop(state);
         self.news.ring();
+        before.shared
     }
 
     /// A port found the peer of this generation to break the rules: the hub disconnects it.

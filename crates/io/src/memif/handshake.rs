@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use thalweg_packet::Pool;
+
 use super::Fault;
 use super::endpoint::Endpoint;
 use super::message::{AddRing, ETHERNET, Hello, Init, Message, VERSION};
 use super::region::Region;
 use super::ring::Ring;
 use super::settings::{MAX_QUEUES, MAX_RING_SIZE, MemifSettings};
-use super::shared::{Bell, Channel, Measures, Shared};
+use super::shared::{Bell, Channel, Measures, POOL_REGION, Shared};
 
 /// The most regions of a client.
 const MAX_REGIONS: u16 = 256;
@@ -35,15 +37,18 @@ pub(super) struct Outgoing {
 #[derive(Debug)]
 enum Attachment {
     Region(Arc<Region>),
+    /// The memory of a pool.
+    Memory(Arc<Pool>),
     Bell(Arc<Bell>),
 }
 
 impl Outgoing {
     /// The descriptor.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.with.as_ref().map(|with| match with {
-            Attachment::Region(region) => region.file(),
-            Attachment::Bell(bell) => bell.as_fd(),
+        self.with.as_ref().and_then(|with| match with {
+            Attachment::Region(region) => Some(region.file()),
+            Attachment::Memory(pool) => pool.memory().file(),
+            Attachment::Bell(bell) => Some(bell.as_fd()),
         })
     }
 }
@@ -246,8 +251,13 @@ impl ClientSide {
         let [receive, transmit] =
             hello.last_rings.map(|last| settings.queues.min(last.saturating_add(1)));
         let ring_size = settings.ring_size.min(hello.ring_size);
-        let measures = Measures { transmit, receive, ring_size, buffer_size: settings.buffer_size };
-        let (shared, region) = Shared::create(measures)
+        let pool = self.endpoint.pool.as_ref();
+        if pool.is_some() && hello.last_region < POOL_REGION {
+            return Err(Fault::new("one region at most; expected two, for 'zero_copy'"));
+        }
+        let buffer_size = if pool.is_some() { 0 } else { settings.buffer_size };
+        let measures = Measures { transmit, receive, ring_size, buffer_size };
+        let (shared, region) = Shared::create(measures, pool)
             .map_err(|e| Fault::new(format!("no memory for {} bytes: {e}", measures.len())))?;
         let init = Init {
             version: VERSION,
@@ -257,8 +267,12 @@ impl ClientSide {
             name: NAME.into(),
         };
         self.outgoing.push_back(Message::Init(init).into());
-        let add = Message::AddRegion { index: 0, size: region.len() as u64 };
-        self.outgoing.push_back(Outgoing { message: add, with: Some(Attachment::Region(region)) });
+        let region = (region.len(), Attachment::Region(region));
+        let memory = pool.map(|pool| (pool.memory().len(), Attachment::Memory(pool.clone())));
+        for (index, (size, with)) in (0..).zip([region].into_iter().chain(memory)) {
+            let message = Message::AddRegion { index, size: size as u64 };
+            self.outgoing.push_back(Outgoing { message, with: Some(with) });
+        }
         for (to_server, channels) in [(true, &shared.transmit), (false, &shared.receive)] {
             for (index, channel) in (0..).zip(channels) {
                 let (offset, size) = (channel.ring.offset() as u32, channel.ring.size());

@@ -8,12 +8,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use thalweg_packet::Pool;
 use thalweg_source::poll::wait_readable;
 
 use super::Fault;
 use super::address::Address;
 use super::endpoint::Endpoint;
-use super::session::Session;
+use super::session::{Farewell, Session};
 use super::settings::{MemifSettings, Role};
 use super::shared::Bell;
 use super::socket::{ControlSocket, Listener};
@@ -63,6 +64,7 @@ impl Hub {
             address: address.clone(),
             listener,
             sessions: Vec::new(),
+            farewells: Vec::new(),
             retry: Instant::now(),
             warned: None,
         };
@@ -70,9 +72,14 @@ impl Hub {
         Ok(Self { common, thread: Some(thread) })
     }
 
-    /// Adds an end.
-    pub(super) fn add(&self, settings: &MemifSettings) -> std::io::Result<Arc<Endpoint>> {
-        let endpoint = Arc::new(Endpoint::new(settings.clone(), self.common.bell.clone())?);
+    /// Adds an end, which shares the memory of a pool with its peer if there is one.
+    pub(super) fn add(
+        &self,
+        settings: &MemifSettings,
+        pool: Option<&Arc<Pool>>,
+    ) -> std::io::Result<Arc<Endpoint>> {
+        let (settings, bell) = (settings.clone(), self.common.bell.clone());
+        let endpoint = Arc::new(Endpoint::new(settings, pool.cloned(), bell)?);
         self.common.endpoints().push(endpoint.clone());
         self.common.bell.ring();
         Ok(endpoint)
@@ -96,7 +103,7 @@ impl Drop for Hub {
     fn drop(&mut self) {
         self.common.stop.store(true, Ordering::Release);
         self.common.bell.ring();
-        // It never waits for anything but its descriptors.
+        // It never waits for anything but its descriptors, and for peers only as long as they have frames.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -107,6 +114,8 @@ struct Exchange {
     address: Address,
     listener: Option<Listener>,
     sessions: Vec<Session>,
+    /// Connections that have ended, whose peers may still have frames.
+    farewells: Vec<Farewell>,
     /// When ends without a session may connect again.
     retry: Instant,
     /// The last warning about a peer that was not connected.
@@ -118,6 +127,7 @@ impl Exchange {
         while !self.common.stop.load(Ordering::Acquire) {
             self.common.bell.quieten();
             let endpoints = self.common.endpoints().clone();
+            self.farewells.retain(|farewell| !farewell.is_over());
             self.end_sessions(&endpoints);
             self.accept();
             self.connect(&endpoints);
@@ -125,7 +135,13 @@ impl Exchange {
             self.wait(&endpoints);
         }
         let why = Fault::new("the port was closed");
-        self.sessions.drain(..).for_each(|session| session.end(&why));
+        self.farewells.extend(self.sessions.drain(..).filter_map(|session| session.end(&why)));
+        self.farewells.retain(|farewell| !farewell.is_over());
+        while let Some(until) = self.farewells.iter().map(Farewell::until).min() {
+            let left = until.saturating_duration_since(Instant::now());
+            wait_readable(self.farewells.iter().map(AsFd::as_fd), left);
+            self.farewells.retain(|farewell| !farewell.is_over());
+        }
     }
 
     /// Ends the sessions of ends that were removed, and of peers that ports accuse.
@@ -158,7 +174,7 @@ impl Exchange {
             } else {
                 self.warn(format!("{title}: a peer was not connected: {fault}"));
             }
-            session.end(&fault);
+            self.farewells.extend(session.end(&fault));
         }
     }
 
@@ -241,13 +257,15 @@ impl Exchange {
             |endpoint| !self.sessions.iter().any(|session: &Session| session.is_of(endpoint));
         let retry = self.listener.is_none() && endpoints.iter().any(is_lonely);
         let due = self.sessions.iter().filter_map(Session::deadline);
+        let due = due.chain(self.farewells.iter().map(Farewell::until));
         let due = due.chain(retry.then_some(self.retry)).min();
         let most = due.map_or(LONGEST, |due| due.saturating_duration_since(Instant::now()));
         let listener = self.listener.as_ref().filter(|_| self.sessions.len() < MAX_SESSIONS);
         let descriptors = [self.common.bell.as_fd()]
             .into_iter()
             .chain(listener.map(AsFd::as_fd))
-            .chain(self.sessions.iter().map(AsFd::as_fd));
+            .chain(self.sessions.iter().map(AsFd::as_fd))
+            .chain(self.farewells.iter().map(AsFd::as_fd));
         wait_readable(descriptors, most);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use thalweg_packet::{Batch, DropCounts};
+use thalweg_packet::{Batch, DropCounts, Pool};
 
 use super::endpoint::Ends;
 use super::receiver::{Receiver, Sink};
@@ -20,7 +20,8 @@ use crate::port::{Input, IoError, Received, Shortfall};
 /// Receives packets by shared memory (memif).
 ///
 /// It has packets while a peer is connected, and waits for the next peer otherwise. Packets are copied
-/// into frames, and have the time at which they were copied. One that is longer than a frame is
+/// into frames, unless the peer has put them into frames itself
+/// ([zero copy](MemifSettings::with_zero_copy)), and have the time at which they were received. One that is longer than a frame is
 /// dropped as [`FrameTooSmall`](thalweg_packet::DropReason::FrameTooSmall), one that is shorter than
 /// an Ethernet header as [`Malformed`](thalweg_packet::DropReason::Malformed).
 ///
@@ -47,12 +48,19 @@ pub struct MemifInput {
 const LAST_CALLS: u32 = 1 << MAX_RING_SIZE;
 
 impl MemifInput {
-    /// Opens the input of a connection, with up to `most` queues; does not wait for its peer.
+    /// Opens the input of a connection, for frames of `pool`, with up to `most` queues; does not wait
+    /// for its peer.
     ///
     /// # Errors
-    /// If the socket cannot be had, or the connection has an input in this program.
-    pub fn open(settings: &MemifSettings, most: usize) -> Result<Vec<Self>, IoError> {
-        let lease = Arc::new(Lease::open(settings, Direction::Input)?);
+    /// If the socket cannot be had, or the connection has an input in this program; with zero copy, if
+    /// the memory of the pool is not [shared](thalweg_packet::PacketMemory::shared), or too small or
+    /// too large.
+    pub fn open(
+        settings: &MemifSettings,
+        pool: &Arc<Pool>,
+        most: usize,
+    ) -> Result<Vec<Self>, IoError> {
+        let lease = Arc::new(Lease::open(settings, Direction::Input, pool)?);
         let queues = most.clamp(1, settings.queues.into());
         Share::each(queues).map(|share| Self::queue(lease.clone(), share)).collect()
     }
@@ -77,6 +85,12 @@ impl MemifInput {
         })
     }
 
+    /// How many packets of the present peer were copied: all of them, or with zero copy those that it
+    /// has put into several buffers.
+    pub fn copied(&self) -> u64 {
+        self.rings.ends.iter().map(|end| end.copied).sum()
+    }
+
     /// Looks whether a peer came or went, and hears its interrupts then. What a peer has sent before
     /// it went is received first.
     fn look(&mut self) -> Option<Arc<Shared>> {
@@ -96,7 +110,12 @@ impl MemifInput {
                     heard.push(channel.bell.clone());
                 }
             }
-            share.of(&shared.receive).map(Receiver::new).collect()
+            let open = |channel| {
+                let mut end = Receiver::new(channel);
+                end.replenish(channel);
+                end
+            };
+            share.of(&shared.receive).map(open).collect()
         })
     }
 
@@ -144,6 +163,8 @@ impl Input for MemifInput {
         let mut received = Received::default();
         let Some(shared) = self.look() else { return Ok(received) };
         if !self.has_packets() {
+            let channels = self.share.of(&shared.receive);
+            self.rings.ends.iter_mut().zip(channels).for_each(|(end, of)| end.replenish(of));
             return Ok(received);
         }
         let (now, rings) = (now(), self.rings.ends.len());

@@ -1,6 +1,7 @@
 //! Shared memory as a kind of port.
 
 use std::fmt::Display;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, schema_for};
@@ -22,7 +23,8 @@ use crate::kind::{
 use crate::port::{Input, IoError, Output};
 
 /// The keys of sections, in both directions.
-const KEYS: &[&str] = &["memif", "role", "id", "secret", "ring_size", "buffer_size", "queues"];
+const KEYS: &[&str] =
+    &["memif", "role", "id", "secret", "ring_size", "buffer_size", "queues", "zero_copy"];
 /// The sizes of buffers in bytes.
 const BUFFER_SIZES: std::ops::RangeInclusive<u32> = 64..=65_535;
 /// The longest region of a client in bytes: offsets have 32 bits.
@@ -70,22 +72,28 @@ struct Options {
     #[schemars(with = "u8")]
     #[serde(default = "ring_size")]
     ring_size: Spanned<u8>,
-    /// Bytes of a buffer, which a client makes, from 64 to 65535; longer packets take several.
-    #[schemars(with = "u32")]
-    #[serde(default = "buffer_size")]
-    buffer_size: Spanned<u32>,
+    /// Bytes of a buffer, which a client makes, from 64 to 65535, by default 2048; longer packets take
+    /// several.
+    #[schemars(with = "Option<u32>")]
+    buffer_size: Option<Spanned<u32>>,
     /// Rings in each direction, up to 64: as many as a client makes, or as a server accepts.
     #[schemars(with = "u16")]
     #[serde(default = "queues")]
     queues: Spanned<u16>,
+    /// For a client: its buffers are the frames of packet memory, all of which the peer can read and
+    /// write at any time, also while packets are processed. For peers that are trusted as this program
+    /// is.
+    #[schemars(with = "bool")]
+    #[serde(default = "no")]
+    zero_copy: Spanned<bool>,
+}
+
+fn no() -> Spanned<bool> {
+    Spanned::new(0..0, false)
 }
 
 fn ring_size() -> Spanned<u8> {
     Spanned::new(0..0, RING_SIZE)
-}
-
-fn buffer_size() -> Spanned<u32> {
-    Spanned::new(0..0, BUFFER_SIZE)
 }
 
 fn queues() -> Spanned<u16> {
@@ -98,9 +106,14 @@ struct Memif(MemifSettings);
 
 impl Memif {
     fn of(section: &Section<'_>) -> Result<Self, Vec<SourceError>> {
-        let Options { memif, role, id, secret, ring_size, buffer_size, queues } =
+        let Options { memif, role, id, secret, ring_size, buffer_size, queues, zero_copy } =
             section.parse()?;
         let mut errors = Vec::new();
+        if *zero_copy.get_ref() {
+            let buffer_size = buffer_size.as_ref().map(Spanned::span);
+            errors.extend(check_zero_copy(section, role, zero_copy.span(), buffer_size));
+        }
+        let buffer_size = buffer_size.unwrap_or(Spanned::new(0..0, BUFFER_SIZE));
         let address = address_of(section, &memif).map_err(|e| errors.push(e)).ok();
         let of_text = |text: &Spanned<String>| {
             let secret = Secret::new(text.get_ref());
@@ -127,6 +140,7 @@ impl Memif {
             ring_size: ring_size.into_inner(),
             buffer_size: buffer_size.into_inner(),
             queues: queues.into_inner(),
+            zero_copy: zero_copy.into_inner(),
         };
         match check_memory(section, &settings, memif) {
             Some(error) => Err(vec![error]),
@@ -136,10 +150,13 @@ impl Memif {
 
     /// How packets pass, in a few words.
     fn describe_mode(&self) -> String {
-        let MemifSettings { role, ring_size, buffer_size, queues, .. } = self.0;
+        let MemifSettings { role, ring_size, buffer_size, queues, zero_copy, .. } = self.0;
         let rings = if queues == 1 { "1 ring".into() } else { format!("{queues} rings") };
         let slots = 1 << ring_size;
         match role {
+            Role::Client if zero_copy => {
+                format!("memif 2.0 client, zero copy, {rings} of {slots} frames")
+            }
             Role::Client => format!(
                 "memif 2.0 client, copies, {rings} of {slots} buffers of {buffer_size} bytes"
             ),
@@ -176,14 +193,35 @@ fn out_of(
     section.error(value.span(), message, format!("{} to {}", range.start(), range.end()))
 }
 
+/// Checks that zero copy is for a client, and the size of buffers that of frames.
+fn check_zero_copy(
+    section: &Section<'_>,
+    role: Role,
+    place: Range<usize>,
+    buffer_size: Option<Range<usize>>,
+) -> Vec<SourceError> {
+    let mut errors = Vec::new();
+    if role == Role::Server {
+        let message = "a server copies packets, since the memory is its peer's";
+        let expected = "role = \"client\", or no 'zero_copy'";
+        errors.push(section.error(place, message, expected));
+    }
+    if let Some(place) = buffer_size {
+        let message = "'buffer_size' does not apply with 'zero_copy': frames are the buffers";
+        errors.push(section.error(place, message, "frame_size in [memory]"));
+    }
+    errors
+}
+
 /// Checks that a client's memory is not longer than its offsets.
 fn check_memory(
     section: &Section<'_>,
     settings: &MemifSettings,
     memif: Spanned<String>,
 ) -> Option<SourceError> {
-    let MemifSettings { ring_size, buffer_size, queues, .. } = *settings;
+    let MemifSettings { ring_size, buffer_size, queues, zero_copy, .. } = *settings;
     let (transmit, receive) = (queues, queues);
+    let buffer_size = if zero_copy { 0 } else { buffer_size };
     let len = Measures { transmit, receive, ring_size, buffer_size }.len();
     let message = format!("its rings and buffers have {len} bytes");
     let expected = "at most 4 GiB: fewer queues, smaller rings or smaller buffers";
@@ -200,7 +238,8 @@ impl PortBlueprint for Memif {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { queues: self.0.queues.into(), ..Capabilities::default() }
+        let MemifSettings { queues, zero_copy, .. } = self.0;
+        Capabilities { queues: queues.into(), zero_copy, ..Capabilities::default() }
     }
 
     fn mode(&self) -> Option<String> {
@@ -211,6 +250,10 @@ impl PortBlueprint for Memif {
         registry::link(&self.0)
     }
 
+    fn shares_memory(&self) -> bool {
+        self.0.zero_copy
+    }
+
     fn socket(&self) -> Option<&Path> {
         self.0.address.path()
     }
@@ -218,7 +261,7 @@ impl PortBlueprint for Memif {
 
 impl InputBlueprint for Memif {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        let queues = MemifInput::open(&self.0, opening.queues)?;
+        let queues = MemifInput::open(&self.0, opening.pool, opening.queues)?;
         let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
         Ok(Opened::of(queues, self.mode()))
     }
@@ -229,10 +272,10 @@ impl InputBlueprint for Memif {
 }
 
 impl OutputBlueprint for Memif {
-    fn open(&self, _opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
+    fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
         // One, which has all rings: a peer may make fewer rings than there are lines, and the packets of a
         // line without a ring would go nowhere.
-        let queues = MemifOutput::open(&self.0, 1)?;
+        let queues = MemifOutput::open(&self.0, opening.pool, 1)?;
         let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
         Ok(Opened::of(queues, self.mode()))
     }

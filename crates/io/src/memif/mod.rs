@@ -19,15 +19,19 @@
 
 mod address;
 mod endpoint;
+mod frames;
 mod handshake;
 mod hub;
 mod input;
 mod kind;
+mod loans;
 mod message;
 mod output;
 mod receiver;
 mod region;
 mod registry;
+#[cfg(any(test, fuzzing))]
+mod replay;
 mod ring;
 mod sender;
 mod session;
@@ -38,6 +42,8 @@ mod socket;
 pub use input::MemifInput;
 pub use kind::KIND;
 pub use output::MemifOutput;
+#[cfg(fuzzing)]
+pub use replay::replay;
 pub use settings::{MemifSettings, Role};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU16, AtomicU32};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{
@@ -19,9 +19,9 @@ use super::Fault;
 /// The file system of memfds (`TMPFS_MAGIC` of linux/magic.h).
 const TMPFS: i64 = 0x0102_1994;
 /// The longest region in bytes: offsets have 32 bits.
-const LONGEST: u64 = 1 << 32;
+pub(super) const LONGEST: u64 = 1 << 32;
 
-/// A region, mapped.
+/// A region, mapped. Its bytes are no packet memory of this program.
 #[derive(Debug)]
 pub(super) struct Region {
     map: MmapRaw,
@@ -106,6 +106,23 @@ impl Region {
         unsafe { AtomicU32::from_ptr(self.place(offset).cast()) }
     }
 
+    /// The word at `offset`.
+    ///
+    /// # Panics
+    /// When it is not in the region, or not aligned.
+    #[inline]
+    pub(super) fn u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(self.has(offset, 8) && offset.is_multiple_of(8), "the word is in the region");
+        // SAFETY: as for `u16`.
+        unsafe { AtomicU64::from_ptr(self.place(offset).cast()) }
+    }
+
+    /// Begins to bring the bytes at `offset` into the cache; nothing for bytes beyond the region.
+    #[inline]
+    pub(super) fn prefetch(&self, offset: usize) {
+        thalweg_cpu::prefetch::at(self.place(offset));
+    }
+
     /// Copies the bytes at `offset`.
     ///
     /// # Panics
@@ -115,7 +132,7 @@ impl Region {
         assert!(self.has(offset, to.len()), "the bytes are in the region");
         // SAFETY: both ends are as long as that; `to` is ours alone, so that they do not overlap. A
         // peer that writes meanwhile changes only which bytes are copied.
-        unsafe { ptr::copy_nonoverlapping(self.place(offset), to.as_mut_ptr(), to.len()) };
+        unsafe { copy(self.place(offset), to.as_mut_ptr(), to.len()) };
     }
 
     /// Copies bytes to `offset`.
@@ -126,8 +143,38 @@ impl Region {
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
         assert!(self.has(offset, from.len()), "the bytes are in the region");
         // SAFETY: as for `read`.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.place(offset), from.len()) };
+        unsafe { copy(from.as_ptr(), self.place(offset), from.len()) };
     }
+}
+
+/// Copies `len` bytes. Short ones are copied in two pieces that overlap: moves of vectors, where
+/// `memcpy` would first find out the length.
+///
+/// # Safety
+/// As [`ptr::copy_nonoverlapping`].
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    match len {
+        // SAFETY: there are at least that many bytes, as the caller warrants.
+        32..=64 => unsafe { copy_ends::<32>(from, to, len) },
+        // SAFETY: likewise.
+        65..=128 => unsafe { copy_ends::<64>(from, to, len) },
+        // SAFETY: the caller warrants it.
+        _ => unsafe { ptr::copy_nonoverlapping(from, to, len) },
+    }
+}
+
+/// Copies the first and the last `PIECE` of `len` bytes.
+///
+/// # Safety
+/// As [`ptr::copy_nonoverlapping`], and `len` is at least `PIECE`, and at most twice as much.
+#[inline]
+unsafe fn copy_ends<const PIECE: usize>(from: *const u8, to: *mut u8, len: usize) {
+    let last = len - PIECE;
+    // SAFETY: the first bytes, of at least as many.
+    unsafe { ptr::copy_nonoverlapping(from, to, PIECE) };
+    // SAFETY: the last bytes, of at least as many; the pieces are copied one after the other.
+    unsafe { ptr::copy_nonoverlapping(from.wrapping_add(last), to.wrapping_add(last), PIECE) };
 }
 
 #[cfg(test)]
@@ -154,6 +201,22 @@ mod tests {
         other.read(8188, &mut bytes);
         assert_eq!(bytes, [1, 2, 3, 4]);
         assert!(other.has(8191, 1) && !other.has(8192, 1) && !other.has(usize::MAX, 2));
+    }
+
+    #[test]
+    fn bytes_of_all_lengths_are_copied_whole() {
+        let region = Region::new(4096).unwrap();
+        let from: Vec<u8> = (0..300_u32).map(|at| (at % 251) as u8 + 1).collect();
+        for len in 0..from.len() {
+            region.write(64, &[0xA5; 400]);
+            region.write(70, &from[..len]);
+            let (mut around, mut back) = ([0; 400], vec![0xA5; len + 2]);
+            region.read(64, &mut around);
+            region.read(70, &mut back[1..=len]);
+            assert_eq!(&around[6..6 + len], &from[..len]);
+            assert_eq!(&back[1..=len], &from[..len]);
+            assert_eq!([around[5], around[6 + len], back[0], back[len + 1]], [0xA5; 4], "{len}");
+        }
     }
 
     #[test]

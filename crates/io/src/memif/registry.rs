@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use thalweg_packet::Pool;
+
 use super::address::Address;
 use super::endpoint::Endpoint;
 use super::hub::Hub;
@@ -43,8 +45,17 @@ impl Lease {
     /// Opens an end for a port, or shares the one that is open.
     ///
     /// # Errors
-    /// If the socket cannot be had, or the end has such a port or was opened with other settings.
-    pub(super) fn open(settings: &MemifSettings, direction: Direction) -> Result<Self, IoError> {
+    /// If the socket cannot be had, the end has such a port or was opened with other settings, or the
+    /// memory of the pool is to be shared and cannot be.
+    pub(super) fn open(
+        settings: &MemifSettings,
+        direction: Direction,
+        pool: &Arc<Pool>,
+    ) -> Result<Self, IoError> {
+        let pool = settings.pool(pool);
+        if let Some(pool) = pool {
+            check_pool(settings, pool)?;
+        }
         let failed = |what| IoError::Port { port: settings.title(), what };
         let key = (settings.address.clone(), settings.role);
         let mut hubs = hubs();
@@ -56,7 +67,7 @@ impl Lease {
                 taken: HashMap::new(),
             },
         };
-        let endpoint = of_socket.take(settings, direction).map_err(failed);
+        let endpoint = of_socket.take(settings, direction, pool).map_err(failed);
         if !of_socket.taken.is_empty() {
             hubs.insert(key, of_socket);
         }
@@ -73,15 +84,19 @@ impl Shared {
         &mut self,
         settings: &MemifSettings,
         direction: Direction,
+        pool: Option<&Arc<Pool>>,
     ) -> Result<Arc<Endpoint>, String> {
         let endpoint = match self.hub.find(settings.id) {
             Some(endpoint) if endpoint.settings != *settings => {
                 return Err("its input and output have different options; expected the same \
-                            secret, ring_size, buffer_size and queues"
+                            secret, ring_size, buffer_size, queues and zero_copy"
                     .into());
             }
+            Some(endpoint) if !endpoint.is_over(pool) => {
+                return Err("its input and output have different packet memory".into());
+            }
             Some(endpoint) => endpoint,
-            None => self.hub.add(settings).map_err(|e| e.to_string())?,
+            None => self.hub.add(settings, pool).map_err(|e| e.to_string())?,
         };
         let taken = &mut self.taken.entry(settings.id).or_default()[direction as usize];
         if std::mem::replace(taken, true) {
@@ -91,6 +106,35 @@ impl Shared {
         Ok(endpoint)
     }
 }
+
+/// Checks that a peer can share the memory of a pool, and that frames are left beside those in rings.
+fn check_pool(settings: &MemifSettings, pool: &Pool) -> Result<(), IoError> {
+    let refused = |what| Err(IoError::Port { port: settings.title(), what });
+    let (len, most) = (pool.memory().len() as u64, super::region::LONGEST);
+    if pool.memory().file().is_none() {
+        let what = "its packet memory cannot be shared with a peer, since the run began without \
+                    'zero_copy'; expected a restart";
+        return refused(what.into());
+    }
+    if len > most {
+        return refused(format!(
+            "'zero_copy' shares {len} bytes of packet memory; expected at most {most}: fewer frames"
+        ));
+    }
+    let (frames, in_rings) =
+        (pool.frames(), 2 * (usize::from(settings.queues) << settings.ring_size));
+    if frames < in_rings + RESERVE {
+        let needed = in_rings + RESERVE;
+        return refused(format!(
+            "'zero_copy' needs {in_rings} frames for its rings and {RESERVE} besides, but there are \
+             {frames}; expected frames = {needed} in [memory], smaller rings, or fewer queues"
+        ));
+    }
+    Ok(())
+}
+
+/// The frames that a run has at least, beside those in the rings of a connection.
+const RESERVE: usize = 256;
 
 impl Drop for Lease {
     fn drop(&mut self) {

@@ -133,21 +133,26 @@ impl Ring {
     #[inline]
     pub(super) fn descriptor(&self, position: u16) -> Descriptor {
         let place = self.place(position);
+        let words = [place, place + 8].map(|at| self.region.u64(at).load(Ordering::Relaxed));
+        let [[flags, region], len] = halves(words[0]);
+        let [[low, high], _metadata] = halves(words[1]);
         Descriptor {
-            continues: self.region.u16(place).load(Ordering::Relaxed) & NEXT != 0,
-            region: self.region.u16(place + 2).load(Ordering::Relaxed),
-            len: self.region.u32(place + 4).load(Ordering::Relaxed),
-            offset: self.region.u32(place + 8).load(Ordering::Relaxed),
+            continues: flags & NEXT != 0,
+            region,
+            len: whole(len),
+            offset: whole([low, high]),
         }
     }
 
     /// Writes the descriptor at a position.
     #[inline]
     pub(super) fn describe(&self, position: u16, descriptor: Descriptor) {
+        let Descriptor { region, offset, len, continues } = descriptor;
         let place = self.place(position);
-        self.region.u16(place + 2).store(descriptor.region, Ordering::Relaxed);
-        self.region.u32(place + 8).store(descriptor.offset, Ordering::Relaxed);
-        self.describe_length(position, descriptor.len, descriptor.continues);
+        self.region.u32(place + 8).store(offset, Ordering::Relaxed);
+        let flags = if continues { NEXT } else { 0 };
+        let word = word([flags, region], len);
+        self.region.u64(place).store(word, Ordering::Relaxed);
     }
 
     /// Writes length and flags of the descriptor at a position.
@@ -163,6 +168,28 @@ impl Ring {
     pub(super) fn unchain(&self, position: u16) {
         self.region.u16(self.place(position)).store(0, Ordering::Relaxed);
     }
+}
+
+/// The parts of a word of shared memory, in the order in which they lie there: two of 16 bits each,
+/// twice.
+#[inline]
+fn halves(word: u64) -> [[u16; 2]; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    [[[a, b], [c, d]], [[e, f], [g, h]]].map(|half| half.map(u16::from_ne_bytes))
+}
+
+/// A word of 32 bits of its parts.
+#[inline]
+fn whole([first, second]: [u16; 2]) -> u32 {
+    let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
+    u32::from_ne_bytes([a, b, c, d])
+}
+
+/// A word of shared memory of its parts, in the order in which they lie there.
+#[inline]
+fn word(first: [u16; 2], last: u32) -> u64 {
+    let ([a, b, c, d], [e, f, g, h]) = (whole(first).to_ne_bytes(), last.to_ne_bytes());
+    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
 #[cfg(test)]

@@ -8,10 +8,13 @@ use super::Fault;
 use super::endpoint::Endpoint;
 use super::handshake::{Answer, ClientSide, Outgoing, ServerSide};
 use super::message::Message;
+use super::shared::Shared;
 use super::socket::{ControlSocket, Heard};
 
 /// The longest time in which a peer agrees.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest time in which a peer lets go of frames after a connection.
+const LETTING_GO: Duration = Duration::from_millis(500);
 /// The messages that are read at a time, so that other peers have their turn.
 const MESSAGES: usize = 64;
 
@@ -112,12 +115,41 @@ impl Session {
         sent.map_err(|e| Fault::new(format!("the peer does not listen: {e}")))
     }
 
-    /// Ends it, and tells the peer why.
-    pub(super) fn end(self, why: &Fault) {
+    /// Ends it, and sends the peer the reason. If the peer has frames of the pool, it is given time to
+    /// let go of them.
+    pub(super) fn end(self, why: &Fault) -> Option<Farewell> {
         let _ = self.socket.send(&Message::Disconnect(why.to_string()), None);
-        if let Some(endpoint) = self.endpoint().filter(|_| self.is_connected) {
-            endpoint.set(None);
-        }
+        let endpoint = self.endpoint().filter(|_| self.is_connected)?;
+        let shared = endpoint.set(None).filter(|shared| shared.lends())?;
+        Some(Farewell { socket: self.socket, until: Instant::now() + LETTING_GO, _shared: shared })
+    }
+}
+
+/// A connection that has ended, whose peer may still have frames of the pool: they return to the pool
+/// with it.
+pub(super) struct Farewell {
+    socket: ControlSocket,
+    until: Instant,
+    _shared: Arc<Shared>,
+}
+
+impl Farewell {
+    /// Whether the peer has closed the connection too, or had enough time for it.
+    pub(super) fn is_over(&self) -> bool {
+        // What it sends before that has no effect any more.
+        let has_closed = (0..MESSAGES).any(|_| matches!(self.socket.hear(), Ok(Heard::Ended)));
+        has_closed || Instant::now() >= self.until
+    }
+
+    /// When it is over in any case.
+    pub(super) fn until(&self) -> Instant {
+        self.until
+    }
+}
+
+impl AsFd for Farewell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

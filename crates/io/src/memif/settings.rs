@@ -1,9 +1,11 @@
 //! What both ends of a connection are configured with.
 
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use thalweg_packet::Pool;
 
 use super::address::Address;
 use super::message::SECRET;
@@ -62,6 +64,8 @@ pub struct MemifSettings {
     pub(super) buffer_size: u32,
     /// Rings in each direction: a client's, or the most that a server accepts.
     pub(super) queues: u16,
+    /// Whether a client's buffers are the frames of the pool, which the peer shares then.
+    pub(super) zero_copy: bool,
 }
 
 impl MemifSettings {
@@ -73,7 +77,21 @@ impl MemifSettings {
         let (ring_size, buffer_size, queues) = (RING_SIZE, BUFFER_SIZE, 1);
         let address = Address::new(socket.into())?;
         let secret = Secret::default();
-        Ok(Self { address, role, id: 0, secret, ring_size, buffer_size, queues })
+        let zero_copy = false;
+        Ok(Self { address, role, id: 0, secret, ring_size, buffer_size, queues, zero_copy })
+    }
+
+    /// The same with frames of the packet memory, which must be
+    /// [shared](thalweg_packet::PacketMemory::shared), as buffers: for a client. Its peer can change
+    /// packets while they are processed, and must be trusted as this program is.
+    #[must_use]
+    pub fn with_zero_copy(self) -> Self {
+        Self { zero_copy: self.role == Role::Client, ..self }
+    }
+
+    /// What the connection needs the packet memory for: to share it with its peer, if it does so.
+    pub(super) fn pool<'a>(&self, pool: &'a Arc<Pool>) -> Option<&'a Arc<Pool>> {
+        self.zero_copy.then_some(pool)
     }
 
     /// What it is, for messages: `memif /run/a.sock, id 0`.

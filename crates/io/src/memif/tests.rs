@@ -2,6 +2,7 @@
 
 mod hostile;
 mod pairs;
+mod zero_copy;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,12 +25,17 @@ fn settings(change: impl Fn(&mut MemifSettings)) -> [MemifSettings; 2] {
     })
 }
 
+/// A pool for ports that copy packets, and so do not look at it.
+fn any_pool() -> Arc<Pool> {
+    Arc::new(Pool::anonymous(1, 2048).unwrap())
+}
+
 fn input(settings: &MemifSettings) -> MemifInput {
-    MemifInput::open(settings, 1).unwrap().pop().unwrap()
+    MemifInput::open(settings, &any_pool(), 1).unwrap().pop().unwrap()
 }
 
 fn output(settings: &MemifSettings) -> MemifOutput {
-    MemifOutput::open(settings, 1).unwrap().pop().unwrap()
+    MemifOutput::open(settings, &any_pool(), 1).unwrap().pop().unwrap()
 }
 
 /// A batch whose packets have up to 9 KiB and more.

@@ -232,7 +232,7 @@ fn attempts(mode: XdpMode, attachment: Attachment) -> &'static [XdpMode] {
 /// Whether a driver can address frames wherever they begin: without huge pages, the pages that a frame
 /// crosses may lie apart.
 fn is_contiguous(pool: &Pool) -> bool {
-    pool.memory().kind() != MemoryKind::Anonymous
+    !matches!(pool.memory().kind(), MemoryKind::Anonymous | MemoryKind::Shared)
 }
 
 /// Binds a socket to a queue, in the mode.

@@ -17,13 +17,13 @@ use crate::memif::socket::ControlSocket;
 use crate::port::Received;
 use thalweg_packet::Nanoseconds;
 
-const SLOTS: u8 = 4;
+pub(super) const SLOTS: u8 = 4;
 const BUFFER: u32 = 256;
 
 /// A ring with 16 buffers as its client has it, and as its server has it; and the region.
 fn both_ends() -> (Channel, Channel, Arc<Region>) {
     let measures = Measures { transmit: 1, receive: 0, ring_size: SLOTS, buffer_size: BUFFER };
-    let (mut shared, region) = Shared::create(measures).unwrap();
+    let (mut shared, region) = Shared::create(measures, None).unwrap();
     let own = shared.transmit.pop().unwrap();
     let ring = Ring::of_peer(region.clone(), 0, SLOTS).unwrap();
     let of_peer = Channel::of_peer(ring, Bell::new().unwrap(), Arc::new([region.clone()]));
@@ -32,7 +32,7 @@ fn both_ends() -> (Channel, Channel, Arc<Region>) {
 
 /// Changes of the memory: where, and to which word. Most are of the ring; small and large words are
 /// as likely as others.
-fn changes() -> impl Strategy<Value = Vec<(usize, u32)>> {
+pub(super) fn changes() -> impl Strategy<Value = Vec<(usize, u32)>> {
     let ring = Ring::len(SLOTS) / 4;
     let word = prop_oneof![
         0..20u32,
@@ -44,9 +44,15 @@ fn changes() -> impl Strategy<Value = Vec<(usize, u32)>> {
 }
 
 /// Receives a few times, with the changes in between; whatever happens, it ends and stays in bounds.
-fn receive_hostile(channel: &Channel, region: &Region, changes: &[(usize, u32)]) {
+pub(super) fn receive_hostile(
+    mut batch: Batch,
+    channel: &Channel,
+    region: &Region,
+    changes: &[(usize, u32)],
+) {
     let mut receiver = Receiver::new(channel);
-    let (mut batch, mut drops) = (batch(), DropCounts::default());
+    receiver.replenish(channel);
+    let mut drops = DropCounts::default();
     let mut intake = Intake::default();
     for changes in changes.chunks(4) {
         for (at, word) in changes {
@@ -75,8 +81,8 @@ proptest! {
     #[test]
     fn no_ring_misleads_a_receiver(changes in changes()) {
         let (own, of_peer, region) = both_ends();
-        receive_hostile(&of_peer, &region, &changes);
-        receive_hostile(&own, &region, &changes);
+        receive_hostile(batch(), &of_peer, &region, &changes);
+        receive_hostile(batch(), &own, &region, &changes);
     }
 
     #[test]
@@ -104,7 +110,7 @@ proptest! {
     ) {
         let [server, _] = settings(|s| s.queues = 2);
         let hub = Arc::new(Bell::new().unwrap());
-        let endpoint = Arc::new(crate::memif::endpoint::Endpoint::new(server, hub).unwrap());
+        let endpoint = Arc::new(crate::memif::endpoint::Endpoint::new(server, None, hub).unwrap());
         let mut side = ServerSide::default();
         for (kind, numbers, with) in steps {
             let answer =
@@ -157,7 +163,7 @@ fn descriptor(with: u8) -> Option<OwnedFd> {
 /// Connects as a client with a ring to the server, as far as `until`; returns the socket and the ring.
 fn connect_by_hand(server: &MemifSettings) -> (ControlSocket, Shared, Arc<Region>) {
     let measures = Measures { transmit: 1, receive: 1, ring_size: SLOTS, buffer_size: BUFFER };
-    let (shared, region) = Shared::create(measures).unwrap();
+    let (shared, region) = Shared::create(measures, None).unwrap();
     let socket = ControlSocket::connect(&server.address).unwrap();
     let say = |message, with: Option<std::os::fd::BorrowedFd<'_>>| {
         socket.send(&message, with).unwrap();

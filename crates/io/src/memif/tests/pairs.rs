@@ -40,8 +40,8 @@ fn packets_of_all_sizes_pass_in_order_in_both_directions() {
 #[test]
 fn several_queues_share_the_rings() {
     let [server, client] = settings(|s| s.queues = 4);
-    let mut inputs = MemifInput::open(&server, 3).unwrap();
-    let mut outputs = MemifOutput::open(&client, 4).unwrap();
+    let mut inputs = MemifInput::open(&server, &any_pool(), 3).unwrap();
+    let mut outputs = MemifOutput::open(&client, &any_pool(), 4).unwrap();
     assert_eq!((inputs.len(), outputs.len()), (3, 4));
     for (at, output) in (0..).zip(&mut outputs) {
         send_at_last(output, &packet(at, 64));
@@ -128,7 +128,7 @@ fn a_connection_has_one_input_and_one_output_with_the_same_options() {
     let [server, _] = settings(|_| ());
     let first = input(&server);
     let refusal = |settings: &MemifSettings| {
-        MemifInput::open(settings, 1).err().expect("it is refused").to_string()
+        MemifInput::open(settings, &any_pool(), 1).err().expect("it is refused").to_string()
     };
     assert!(refusal(&server).ends_with("expected one input for a connection"));
     let other = MemifSettings { buffer_size: 4096, ..server.clone() };
@@ -189,7 +189,7 @@ fn a_file_that_a_server_left_is_replaced_and_a_used_one_is_not() {
     drop(first);
     assert!(!path.exists(), "it removes its own file");
     let _stream = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let refusal = MemifInput::open(&server, 1).err().unwrap().to_string();
+    let refusal = MemifInput::open(&server, &any_pool(), 1).err().unwrap().to_string();
     assert!(refusal.contains("cannot listen there"), "{refusal}");
     assert!(path.exists());
 }

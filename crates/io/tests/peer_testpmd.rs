@@ -1,0 +1,187 @@
+//! DPDK's net_memif sends every packet back, in order: `dpdk-testpmd` forwards between the two
+//! directions of a connection.
+#![cfg(target_os = "linux")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thalweg_io::{Input, MemifInput, MemifOutput, MemifRole, MemifSettings, Output};
+use thalweg_packet::{
+    BATCH, Batch, DEFAULT_FRAME_SIZE, DropCounts, DropReason, HEADROOM, Lanes, PacketMemory, Pool,
+};
+use thalweg_testkit::peer;
+
+/// Packets that are on their way at most: five buffers of testpmd each for the longest, and its rings
+/// have 1,024. It drops what finds a ring full.
+const UNDER_WAY: u64 = 128;
+const LENGTHS: [usize; 8] = [64, 65, 128, 590, 1514, 2048, 4096, 9000];
+
+/// A testpmd that forwards what it receives by memif to where it came from.
+struct Testpmd {
+    child: Child,
+    _commands: ChildStdin,
+}
+
+impl Testpmd {
+    fn start(folder: &Path, socket: &Path, role: &str) -> Self {
+        let device =
+            format!("--vdev=net_memif0,role={role},socket={},socket-abstract=no", socket.display());
+        // The first of its threads only reads commands.
+        let lcores = if processors() > 1 { "0@0,1@1" } else { "0@0,1@0" };
+        let log = std::fs::File::create(folder.join("testpmd.log")).unwrap();
+        let prefix = format!("--file-prefix=thalweg-{}-{role}", std::process::id());
+        let mut child = Command::new("dpdk-testpmd")
+            .args(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--lcores", lcores])
+            .args([&prefix, &device, "--", "-i", "--no-flush-rx", "--no-mlockall"])
+            .args(["--forward-mode=io", "--total-num-mbufs=8192", "--mbuf-size=9728"])
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut commands = child.stdin.take().unwrap();
+        commands.write_all(b"start\n").unwrap();
+        Self { child, _commands: commands }
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// What sends packets and compares those that come back.
+struct Exchange {
+    input: MemifInput,
+    output: MemifOutput,
+    out: Batch,
+    back: Batch,
+    drops: DropCounts,
+    sent: u64,
+    returned: u64,
+}
+
+impl Exchange {
+    fn open(settings: &MemifSettings, pool: &Arc<Pool>) -> Self {
+        let input = MemifInput::open(settings, pool, 1).unwrap().pop().unwrap();
+        let output = MemifOutput::open(settings, pool, 1).unwrap().pop().unwrap();
+        let [out, back] = [(); 2].map(|()| Batch::new(pool.clone()));
+        let drops = DropCounts::default();
+        Self { input, output, out, back, drops, sent: 0, returned: 0 }
+    }
+
+    /// Waits until packets pass; those that are sent before it forwards are not counted.
+    fn begin(&mut self) {
+        let since = Instant::now();
+        while self.returned == 0 {
+            assert!(since.elapsed() < Duration::from_secs(20), "testpmd returns no packet");
+            self.send(1, |_| 64);
+            self.receive(false);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let quiet = Instant::now();
+        while quiet.elapsed() < Duration::from_millis(200) {
+            self.receive(false);
+        }
+        (self.sent, self.returned, self.drops) = (0, 0, DropCounts::default());
+    }
+
+    fn send(&mut self, most: u64, len: impl Fn(u64) -> usize) {
+        for number in (self.sent..).take(most as usize) {
+            let len = len(number);
+            let Some(lane) = self.out.push_blank(len) else { break };
+            let bytes = self.out.bytes_mut(lane);
+            bytes[14..22].copy_from_slice(&number.to_be_bytes());
+            bytes[len - 8..].copy_from_slice(&number.to_be_bytes());
+        }
+        let lanes = self.out.lanes();
+        let sent = self.output.send_frames(&mut self.out, lanes, &mut self.drops).unwrap();
+        self.sent += sent.count() as u64;
+        self.out.release(Lanes::ALL);
+    }
+
+    fn receive(&mut self, compares: bool) {
+        self.input.receive(&mut self.back, BATCH, &mut self.drops).unwrap();
+        for lane in self.back.lanes() {
+            let bytes = self.back.bytes(lane);
+            if compares {
+                assert_eq!(bytes.len(), LENGTHS[self.returned as usize % LENGTHS.len()]);
+                let number = self.returned.to_be_bytes();
+                assert_eq!((&bytes[14..22], &bytes[bytes.len() - 8..]), (&number[..], &number[..]));
+            }
+            self.returned += 1;
+        }
+        self.back.release(Lanes::ALL);
+    }
+}
+
+/// Sends `packets` of all lengths to a testpmd in a role, which returns them.
+fn exchange(role: &str, zero_copy: bool, packets: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("memif.sock");
+    let own = if role == "server" { MemifRole::Client } else { MemifRole::Server };
+    let settings = MemifSettings::new(socket.to_str().unwrap(), own).unwrap();
+    let settings = if zero_copy { settings.with_zero_copy() } else { settings };
+    let size = (9000 + HEADROOM).next_multiple_of(64).max(DEFAULT_FRAME_SIZE);
+    let memory = PacketMemory::shared(Pool::region_len(4096, size)).unwrap();
+    let pool = Arc::new(Pool::new(memory, size).unwrap());
+    let mut exchange = Exchange::open(&settings, &pool);
+    let _peer = Testpmd::start(folder.path(), &socket, role);
+    exchange.begin();
+    let (began, mut progress) = (Instant::now(), (Instant::now(), 0));
+    while exchange.returned < packets {
+        let room = UNDER_WAY - (exchange.sent - exchange.returned);
+        let most = room.min(packets - exchange.sent).min(BATCH as u64);
+        if most > 0 {
+            exchange.send(most, |number| LENGTHS[number as usize % LENGTHS.len()]);
+        }
+        exchange.receive(true);
+        if exchange.returned > progress.1 {
+            progress = (Instant::now(), exchange.returned);
+        }
+        assert!(progress.0.elapsed() < Duration::from_secs(10), "{} returned", exchange.returned);
+    }
+    assert_eq!((exchange.sent, exchange.returned), (packets, packets));
+    assert!(DropReason::ALL.iter().all(|reason| exchange.drops.get(*reason) == 0));
+    if zero_copy {
+        assert_eq!((exchange.input.copied(), exchange.output.copied()), (0, 0));
+    } else {
+        assert!(exchange.input.copied() >= packets && exchange.output.copied() >= packets);
+    }
+    let speed = packets as f64 / began.elapsed().as_secs_f64() / 1e6;
+    println!(
+        "testpmd as {role}, zero copy {zero_copy}: {packets} packets, {speed:.2} M/s both ways"
+    );
+    drop(exchange);
+    assert_eq!(pool.in_use(), 0);
+}
+
+fn exchange_all(packets: u64) {
+    if !peer::is_there("dpdk-testpmd", &["--version"]) {
+        return;
+    }
+    for (role, zero_copy) in [("server", false), ("server", true), ("client", false)] {
+        exchange(role, zero_copy, packets);
+    }
+}
+
+#[test]
+fn testpmd_returns_every_packet_in_order_in_both_roles() {
+    exchange_all(100_000);
+}
+
+#[test]
+#[ignore = "takes minutes: PACKETS (default 100,000,000) packets in each role"]
+fn testpmd_returns_very_many_packets_in_order_in_both_roles() {
+    let packets = std::env::var("PACKETS").map_or(100_000_000, |text| text.parse().unwrap());
+    exchange_all(packets);
+}
