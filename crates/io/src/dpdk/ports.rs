@@ -26,7 +26,11 @@ pub(super) fn open_input(
     start(settings)?;
     let queues = outside::privileged(|| DpdkInput::open(settings, pool, most))?;
     let mode = queues.first().map(DpdkInput::mode);
-    Ok(Opened { queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(), mode })
+    Ok(Opened {
+        queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(),
+        mode,
+        events: None,
+    })
 }
 
 pub(super) fn open_output(
@@ -37,5 +41,9 @@ pub(super) fn open_output(
     start(settings)?;
     let queues = outside::privileged(|| DpdkOutput::open(settings, pool, most))?;
     let mode = queues.first().map(DpdkOutput::mode);
-    Ok(Opened { queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(), mode })
+    Ok(Opened {
+        queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(),
+        mode,
+        events: None,
+    })
 }
