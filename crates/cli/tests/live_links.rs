@@ -50,15 +50,16 @@ while True:
 "#;
 
 /// `wire NAME NUMBER` leads from an interface NAME to a host NAME with the address 10.9.0.NUMBER, which
-/// knows the other. `until WORDS` waits until the run has logged them. `again NAME` waits until an
+/// knows the other: before it has a route, since a host may send packets that wait for a neighbour after later
+/// ones. `until WORDS` waits until the run has logged them. `again NAME` waits until an
 /// interface is in use again by both its ports.
 const WIRES: &str = r#"
 wire() {
     ip link add $1 type veth peer name eth0 netns $1 address 02:00:00:00:09:0$2
     ip link set $1 up
     ip -n $1 link set eth0 up
-    ip -n $1 addr add 10.9.0.$2/24 dev eth0
     ip -n $1 neigh replace 10.9.0.$((3 - $2)) lladdr 02:00:00:00:09:0$((3 - $2)) dev eth0 nud permanent
+    ip -n $1 addr add 10.9.0.$2/24 dev eth0
 }
 count() { grep -c "$1" run.err || true; }
 until_logged() {
@@ -397,5 +398,24 @@ fn a_wrong_policy_is_named() {
         let output = support::thalweg(folder.path(), &["check", "chain.toml"]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(error.contains("stay") && error.contains("wait"), "{error}");
+    }
+}
+
+/// The default route leads to the host's bridge, of which the interface is a port.
+#[test]
+fn an_interface_under_the_host_s_bridge_needs_force_too() {
+    let chain = "routes = 'routes.csv'\n[input.i]\ngenerate = { packets = 10 }\n\
+        [output.o]\ninterface = 'near'\n";
+    let folder = folder(&[("chain.toml", chain), ("routes.csv", "*,ingress,egress\n")]);
+    let script = "mount -t sysfs none /sys 2> /dev/null || { echo no sysfs; exit 0; }\n\
+        ip link add near type veth peer name far\nip link set near up\nip link set far up\n\
+        ip link add bridge type bridge\nip link set near master bridge\nip link set bridge up\n\
+        ip addr add 192.0.2.1/24 dev bridge\nip route add default via 192.0.2.2\n\
+        $THALWEG run chain.toml > /dev/null 2> errors && exit 1\n\
+        grep -o 'near: it has .*; to take it' errors | head -1\n\
+        ip route del default\n$THALWEG run chain.toml > /dev/null\n";
+    let Some(printed) = laboratory(folder.path(), script) else { return };
+    if printed != "no sysfs\n" {
+        assert_eq!(printed, "near: it has the host's default route, by bridge; to take it\n");
     }
 }
