@@ -18,16 +18,21 @@ fuzz() { FUZZ_SECONDS=${FUZZ_SECONDS:-600} scripts/fuzz.sh; }
 api() { SCHEMATHESIS_SECONDS=${SCHEMATHESIS_SECONDS:-60} scripts/test.py --only "control peer_document"; }
 # Every kind of NF at once under hostile traffic, with a look for leaks.
 soak() { bench/soak.py --minutes "${SOAK_MINUTES:-10}" --leaks; }
+# Ten minutes each of bursts and pauses between live interfaces: nothing lost without a count or reordered.
+bursts() {
+    DISTURBED_SECONDS=${DISTURBED_SECONDS:-600} LABORATORY_SECONDS=$((${DISTURBED_SECONDS:-600} + 60)) \
+        scripts/test.py --only "cli live_links bursts"
+}
 # The model checker with one interruption more than in CI.
 model() { LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-4} scripts/model.sh; }
 # The example of a user's own NF, outside of this workspace.
 example() { examples/own-nf/standalone.sh; }
 
 steps=("$@")
-[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak model example)
+[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak bursts model example)
 for step in "${steps[@]}"; do
-    case $step in tests | fuzz | api | soak | model | example) ;; *)
-        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, model or example" >&2
+    case $step in tests | fuzz | api | soak | bursts | model | example) ;; *)
+        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, bursts, model or example" >&2
         exit 2
         ;;
     esac

@@ -21,6 +21,7 @@ pub fn show(out: &mut impl Write, report: &Report, width: Option<usize>) -> io::
         table(tables::ports(report)),
         workers.and_then(table),
         passed_over(report, width),
+        link_events(report, width),
         chain_drops(report, width),
     ];
     sections.into_iter().flatten().try_for_each(|section| writeln!(out, "\n{section}"))
@@ -79,6 +80,19 @@ fn passed_over(report: &Report, width: Option<usize>) -> Option<String> {
         (!counts.is_empty()).then(|| wrapped(&lead, counts, ", ", width))
     };
     let lines: Vec<_> = report.inputs.iter().filter_map(of_input).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// What has happened to the interface of each port.
+fn link_events(report: &Report, width: Option<usize>) -> Option<String> {
+    let of_port = |(direction, port): (&str, &PortReport)| {
+        let events = tables::list(&port.link_events);
+        let lead = format!("events of {direction} {}: ", port.name);
+        (!events.is_empty()).then(|| wrapped(&lead, events, ", ", width))
+    };
+    let inputs = report.inputs.iter().map(|port| ("input", port));
+    let outputs = report.outputs.iter().map(|port| ("output", port));
+    let lines: Vec<_> = inputs.chain(outputs).filter_map(of_port).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 

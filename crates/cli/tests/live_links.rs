@@ -50,15 +50,16 @@ while True:
 "#;
 
 /// `wire NAME NUMBER` leads from an interface NAME to a host NAME with the address 10.9.0.NUMBER, which
-/// knows the other. `until WORDS` waits until the run has logged them. `again NAME` waits until an
+/// knows the other: before it has a route, since a host may send packets that wait for a neighbour after later
+/// ones. `until WORDS` waits until the run has logged them. `again NAME` waits until an
 /// interface is in use again by both its ports.
 const WIRES: &str = r#"
 wire() {
     ip link add $1 type veth peer name eth0 netns $1 address 02:00:00:00:09:0$2
     ip link set $1 up
     ip -n $1 link set eth0 up
-    ip -n $1 addr add 10.9.0.$2/24 dev eth0
     ip -n $1 neigh replace 10.9.0.$((3 - $2)) lladdr 02:00:00:00:09:0$((3 - $2)) dev eth0 nud permanent
+    ip -n $1 addr add 10.9.0.$2/24 dev eth0
 }
 count() { grep -c "$1" run.err || true; }
 until_logged() {
@@ -89,12 +90,13 @@ end() {
 }
 "#;
 
-/// A bridge between both hosts, whose ports have `kind` and these options.
+/// A bridge between both hosts, whose ports have `kind` and these options. Root becomes another user.
 fn bridge(kind: &str, options: &str) -> String {
     let port =
         |section: &str, name: &str| format!("[{section}.{name}]\n{kind} = '{name}'\n{options}\n");
     let ports = ["input", "output"].map(|side| port(side, "left") + &port(side, "right"));
-    format!("routes = 'routes.csv'\n{}", ports.concat())
+    let user = if is_root() { "[run]\nuser = 'nobody'\n" } else { "" };
+    format!("routes = 'routes.csv'\n{user}{}", ports.concat())
 }
 
 /// Runs a script with a bridge whose ports have these options; returns what it prints.
@@ -118,7 +120,7 @@ fn port<'a>(report: &'a Value, side: &str, name: &str) -> &'a Value {
 
 /// All that can happen to an interface, while packets are sent by it. It is taken again twice: when the
 /// output is removed, and when the input is.
-const CHANGES: &str = r#"
+const CHANGES: &str = r"
 ip netns exec left python3 sender.py 6 steady > sent & sender=$!
 sleep 0.5
 ip link set right mtu 1400
@@ -143,7 +145,7 @@ wire left 1
 until_logged 'interface left: it is in use again' 2
 wait $sender
 end
-"#;
+";
 
 /// Checks what is left of a bridge by `kind` whose interfaces change. Packets are accounted for, none is
 /// out of order, and each event has its count.
@@ -197,13 +199,17 @@ fn several_queues_go_on_while_interfaces_change() {
     goes_on_while_interfaces_change("interface", "", 2);
 }
 
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n")
+}
+
 /// Whether this user may load programs into the kernel.
 fn can_use_xdp() -> bool {
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root {
+    let can = is_root();
+    if !can {
         peer::missing("AF_XDP: root");
     }
-    is_root
+    can
 }
 
 #[test]
@@ -215,7 +221,7 @@ fn af_xdp_goes_on_while_interfaces_change() {
 }
 
 /// The peer sends in bursts of up to 8,000 packets, and pauses for up to 0.2 s. `DISTURBED_SECONDS` makes
-/// it longer.
+/// it longer: `scripts/long.sh bursts`.
 fn a_disturbed_peer(kind: &str, workers: u32) {
     let seconds = std::env::var("DISTURBED_SECONDS").map_or(3, |text| text.parse().unwrap());
     let script =
@@ -290,4 +296,126 @@ fn the_interface_by_which_the_host_is_reached_needs_force() {
         "reads runs\nsends fails\nforced runs\nsends fails\nsends runs\nsends fails\n\
         a session of SSH\ntap runs\nserved fails\nserved runs\n"
     );
+}
+
+/// What the host sends by 'one' arrives at 'two'. Both were made by others, and 'one' is made anew.
+#[test]
+fn a_tap_device_is_taken_again_when_it_is_made_anew() {
+    let chain = "routes = 'routes.csv'\n[input.one]\ntap = 'one'\non_removal = 'wait'\n\
+        [output.two]\ntap = 'two'\n";
+    let folder = folder(&[("chain.toml", chain), ("routes.csv", "*,ingress,two\n")]);
+    let script = format!(
+        "{WIRES}make() {{\n\
+            ip tuntap add dev one mode tap\nip link set one up\nip addr add 192.0.2.1/24 dev one\n\
+            ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev one\n}}\n\
+        send() {{ for n in $(seq 50); do echo $n > /dev/udp/192.0.2.2/9; done; }}\n\
+        make\nip tuntap add dev two mode tap\nip link set two up\n\
+        $THALWEG run chain.toml -v --json > report.json 2> run.err & run=$!\n\
+        for _ in $(seq 100); do ip link show one | grep -q LOWER_UP && break; sleep 0.05; done\n\
+        sleep 0.3\nsend\nsleep 0.3\nip link del one\n\
+        until_logged 'interface one: it was removed' 1\nsleep 0.3\nmake\n\
+        until_logged 'interface one: it is in use again' 1\nsleep 0.3\nsend\nsleep 0.3\n\
+        kill -INT $run\nwait $run\n"
+    );
+    if laboratory(folder.path(), &script).is_none() {
+        return;
+    }
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    let input = port(&report, "inputs", "one");
+    assert!(input["packets"].as_u64() >= Some(100), "{report}");
+    assert_eq!(
+        (&input["link_events"]["removed"], &input["link_events"]["returned"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(report["leaked_frames"], 0);
+}
+
+/// By the stream of events of the control socket, by the metrics, and by the report as text.
+#[test]
+fn what_happens_to_interfaces_is_streamed_and_measured() {
+    let chain = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\npromiscuous = false\n\
+        [output.right]\ninterface = 'right'\n";
+    let folder = folder(&[("edge.toml", chain), ("routes.csv", "*,ingress,right\n")]);
+    let script = format!(
+        "{WIRES}ip netns add left\nip netns add right\nwire left 1\nwire right 2\n\
+        get() {{ curl -sN --unix-socket /run/thalweg/edge.sock http://run/$1; }}\n\
+        $THALWEG run edge.toml > report.txt & run=$!\nopened 2\n\
+        for _ in $(seq 100); do [ -S /run/thalweg/edge.sock ] && break; sleep 0.05; done\nsleep 0.3\n\
+        get v1/events?every=60 > events & events=$!\nsleep 0.3\n\
+        ip -n right link set eth0 down\nsleep 0.2\nip -n right link set eth0 up\n\
+        ip link set left promisc on\nip link set left mtu 1400\nsleep 0.4\n\
+        get metrics > metrics\nkill -INT $run\nwait $run\nwait $events || true\n"
+    );
+    if laboratory(folder.path(), &script).is_none() {
+        return;
+    }
+    let text = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let (events, metrics, report) = (text("events"), text("metrics"), text("report.txt"));
+    let links: Vec<Value> = events
+        .split("\n\n")
+        .filter(|event| event.contains("event: link"))
+        .map(|event| {
+            let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+            serde_json::from_str(data).unwrap()
+        })
+        .collect();
+    let shown: Vec<_> = links
+        .iter()
+        .map(|link| {
+            ["port", "direction", "interface", "change"].map(|key| link[key].as_str().unwrap())
+        })
+        .collect();
+    let expected = [
+        ["right", "out", "right", "no-carrier"],
+        ["right", "out", "right", "carrier"],
+        ["left", "in", "left", "promiscuous"],
+        ["left", "in", "left", "mtu"],
+    ];
+    assert_eq!(shown, expected, "{events}");
+    assert_eq!(links[3]["text"], "its MTU is 1400, and was 1500");
+    for (direction, port, event) in [
+        ("output", "right", "no-carrier"),
+        ("input", "left", "mtu"),
+        ("input", "left", "promiscuous"),
+    ] {
+        let line = format!(
+            "thalweg_port_link_events_total{{direction=\"{direction}\",port=\"{port}\",event=\"{event}\"}} 1"
+        );
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+    assert!(report.contains("events of input left: mtu 1, promiscuous 1"), "{report}");
+    assert!(report.contains("events of output right: carrier 1, no-carrier 1"), "{report}");
+}
+
+/// A section whose `on_removal` is wrong is named with what was expected.
+#[test]
+fn a_wrong_policy_is_named() {
+    for kind in ["interface", "xdp", "tap"] {
+        let chain =
+            format!("[input.a]\n{kind} = 'lo'\non_removal = 'stay'\n[output.o]\ndiscard = true\n");
+        let folder = folder(&[("chain.toml", &chain)]);
+        let output = support::thalweg(folder.path(), &["check", "chain.toml"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains("stay") && error.contains("wait"), "{error}");
+    }
+}
+
+/// The default route leads to the host's bridge, of which the interface is a port.
+#[test]
+fn an_interface_under_the_host_s_bridge_needs_force_too() {
+    let chain = "routes = 'routes.csv'\n[input.i]\ngenerate = { packets = 10 }\n\
+        [output.o]\ninterface = 'near'\n";
+    let folder = folder(&[("chain.toml", chain), ("routes.csv", "*,ingress,egress\n")]);
+    let script = "mount -t sysfs none /sys 2> /dev/null || { echo no sysfs; exit 0; }\n\
+        ip link add near type veth peer name far\nip link set near up\nip link set far up\n\
+        ip link add bridge type bridge\nip link set near master bridge\nip link set bridge up\n\
+        ip addr add 192.0.2.1/24 dev bridge\nip route add default via 192.0.2.2\n\
+        $THALWEG run chain.toml > /dev/null 2> errors && exit 1\n\
+        grep -o 'near: it has .*; to take it' errors | head -1\n\
+        ip route del default\n$THALWEG run chain.toml > /dev/null\n";
+    let Some(printed) = laboratory(folder.path(), script) else { return };
+    if printed != "no sysfs\n" {
+        assert_eq!(printed, "near: it has the host's default route, by bridge; to take it\n");
+    }
 }

@@ -8,10 +8,13 @@ use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::{fs, io, ptr};
 
+use crate::interface::link_of;
 use crate::port::IoError;
 
 /// The tables of the network namespace of this thread.
 const TABLES: &str = "/proc/thread-self/net";
+/// Where Linux reports interfaces.
+const INTERFACES: &str = "/sys/class/net";
 
 /// The addresses that the kernel has on each interface, with its name.
 pub(crate) fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
@@ -74,8 +77,36 @@ pub(crate) fn check(name: &str, force: bool) -> Result<(), IoError> {
     }
 }
 
-/// What the host needs an interface for; `None` if nothing shows that it does.
-pub(crate) fn needs(name: &str) -> Option<&'static str> {
+/// What the host needs an interface for: itself, or one that is made of it, such as its bridge, bond or
+/// VLAN. `None` if nothing shows that it does.
+pub(crate) fn needs(name: &str) -> Option<String> {
+    if let Some(use_) = needs_itself(name) {
+        return Some(use_.to_owned());
+    }
+    let all = uppers(name);
+    all.iter().find_map(|upper| Some(format!("{}, by {upper}", needs_itself(upper)?)))
+}
+
+/// The interfaces that are made of an interface, and those that are made of them.
+fn uppers(name: &str) -> Vec<String> {
+    let mut all = vec![name.to_owned()];
+    let mut next = 0;
+    while let Some(one) = all.get(next) {
+        // The file system may be that of another network namespace.
+        let folder = link_of(one).and_then(|_| fs::read_dir(format!("{INTERFACES}/{one}")).ok());
+        let entries = folder.into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut found: Vec<_> =
+            names.filter_map(|name| Some(name.strip_prefix("upper_")?.to_owned())).collect();
+        found.retain(|upper| !all.contains(upper));
+        all.extend(found);
+        next += 1;
+    }
+    all.split_off(1)
+}
+
+/// What the host needs this very interface for.
+fn needs_itself(name: &str) -> Option<&'static str> {
     let table = |file| fs::read_to_string(format!("{TABLES}/{file}")).unwrap_or_default();
     if has_default_route(name, &table("route"), &table("ipv6_route")) {
         return Some("the host's default route");
@@ -102,15 +133,19 @@ fn own_session(connection: &str) -> Option<IpAddr> {
 
 /// Whether a default route of the tables `route` or `ipv6_route` leads to an interface.
 fn has_default_route(name: &str, v4: &str, v6: &str) -> bool {
+    // The kernel's own routes to nowhere lead to the loopback (RTF_REJECT).
+    let is_used =
+        |flags: &str| u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & 0x200 == 0);
     let is_default_v4 = |line: &str| {
         let fields: Vec<_> = line.split_whitespace().collect();
-        let [of, destination, _, _, _, _, _, mask, ..] = fields[..] else { return false };
-        of == name && destination == "00000000" && mask == "00000000"
+        let [of, destination, _, flags, _, _, _, mask, ..] = fields[..] else { return false };
+        of == name && destination == "00000000" && mask == "00000000" && is_used(flags)
     };
     let is_default_v6 = |line: &str| {
         let fields: Vec<_> = line.split_whitespace().collect();
-        let [destination, length, _, _, _, _, _, _, _, of] = fields[..] else { return false };
-        of == name && length == "00" && destination.bytes().all(|digit| digit == b'0')
+        let [destination, length, _, _, _, _, _, _, flags, of] = fields[..] else { return false };
+        let is_all = length == "00" && destination.bytes().all(|digit| digit == b'0');
+        of == name && is_all && is_used(flags)
     };
     v4.lines().any(is_default_v4) || v6.lines().any(is_default_v6)
 }
@@ -158,9 +193,12 @@ mod tests {
         let v6 = "fd020000000000000000000000000000 40 00000000000000000000000000000000 00 \
             00000000000000000000000000000000 00000100 00000001 00000000 00000001     eth0\n\
             00000000000000000000000000000000 00 00000000000000000000000000000000 00 \
-            fe800000000000000000000000000001 00000400 00000001 00000000 00000003     eth2\n";
-        let found = ["eth0", "eth1", "eth2", "eth3"].map(|name| has_default_route(name, v4, v6));
-        assert_eq!(found, [true, false, true, false]);
+            fe800000000000000000000000000001 00000400 00000001 00000000 00000003     eth2\n\
+            00000000000000000000000000000000 00 00000000000000000000000000000000 00 \
+            00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo\n";
+        let found =
+            ["eth0", "eth1", "eth2", "eth3", "lo"].map(|name| has_default_route(name, v4, v6));
+        assert_eq!(found, [true, false, true, false, false]);
         assert!(!has_default_route("eth0", "eth0 00000000", "0 0 eth0"), "lines that are cut off");
     }
 

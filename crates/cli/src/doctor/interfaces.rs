@@ -137,7 +137,7 @@ fn obstacles(found: &Inspected, machine: &Machine) -> Vec<Obstacle> {
             if found.is_tap { "start what has its other end" } else { "connect its peer" };
         add("it has no carrier".into(), "packets", command.into());
     }
-    if let Some(use_) = found.host_use {
+    if let Some(use_) = &found.host_use {
         let what = format!("it has {use_}");
         add(what, "outputs and xdp ports, at your own risk", "force = true in the port".into());
     }
@@ -282,7 +282,7 @@ mod tests {
             xdp: Some(XdpFeatures { redirects: true, zero_copy: true }),
             interrupts: vec![(40, "0".into()), (41, "0".into())],
             steering: vec![("rx-0".into(), "0000,00000000".into())],
-            host_use: Some("the host's default route"),
+            host_use: Some("the host's default route".into()),
         }
     }
 

@@ -67,11 +67,12 @@ pub const TABLE: &str = "10.1.0.0/24 direct left\n10.2.0.0/24 direct right\n\
     fd01::/64 direct left\nfd02::/64 direct right\n";
 pub const WAY: &str = "*,ingress,edge\n*,edge,egress\n";
 
-/// The unshare(1) command that creates namespaces as this user; a script that hangs fails after a
-/// while.
+/// The unshare(1) command that creates namespaces as this user; a script that hangs fails after two
+/// minutes, or `LABORATORY_SECONDS`.
 pub fn namespaces() -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--verbose", "--kill-after", "5", "120", "unshare"]);
+    let seconds = std::env::var("LABORATORY_SECONDS").unwrap_or_else(|_| "120".into());
+    command.args(["--verbose", "--kill-after", "5", &seconds, "unshare"]);
     // All processes of a script end with it.
     command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");

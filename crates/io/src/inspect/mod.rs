@@ -44,7 +44,7 @@ pub struct Inspected {
     /// Its receive queues, and the mask of the cores to which the kernel passes packets on (RPS).
     pub steering: Vec<(String, String)>,
     /// What the host has it for, so that ports that take it need `force = true`.
-    pub host_use: Option<&'static str>,
+    pub host_use: Option<String>,
 }
 
 /// Looks at the interface `name`.
