@@ -219,7 +219,7 @@ fn an_nf_that_would_destroy_what_is_read_or_written() {
 
 #[test]
 fn ports_that_are_two_things_or_none() {
-    let one_of = "expected one of: interface = \"NAME\", xdp = \"NAME\", tap = \"NAME\", memif = \"SOCKET\", capture = \"FILE\"";
+    let one_of = "expected one of: interface = \"NAME\", xdp = \"NAME\", tap = \"NAME\", memif = \"SOCKET\", dpdk = \"DEVICE\", capture = \"FILE\"";
     let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");
     assert!(
         mistakes[0].starts_with("chain.toml:3:1: an input needs exactly one source"),
