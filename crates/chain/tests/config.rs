@@ -238,7 +238,7 @@ fn memory_is_shared_with_a_peer_of_a_client_that_wants_it() {
 
 #[test]
 fn ports_that_are_two_things_or_none() {
-    let one_of = "expected one of: interface = \"NAME\", xdp = \"NAME\", tap = \"NAME\", memif = \"SOCKET\", capture = \"FILE\"";
+    let one_of = "expected one of: interface = \"NAME\", xdp = \"NAME\", tap = \"NAME\", memif = \"SOCKET\", dpdk = \"DEVICE\", capture = \"FILE\"";
     let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");
     assert!(
         mistakes[0].starts_with("chain.toml:3:1: an input needs exactly one source"),

@@ -86,7 +86,7 @@ fn kinds_of_port_are_told_to_people_and_programs() {
     let list = succeeds(folder.path(), &["port", "list"]);
     let told = read(&["port", "list", "--json"]);
     let kinds = told["kinds"].as_array().unwrap();
-    assert_eq!(kinds.len(), 7, "{told}");
+    assert_eq!(kinds.len(), 8, "{told}");
     for kind in kinds {
         let (name, key) = (kind["kind"].as_str().unwrap(), kind["key"].as_str().unwrap());
         assert!(list.contains(name) && list.contains(key), "{list}");
@@ -104,7 +104,8 @@ fn kinds_of_port_are_told_to_people_and_programs() {
     let wrong = thalweg(folder.path(), &["port", "show", "dpkd"]);
     let told = String::from_utf8(wrong.stderr).unwrap();
     assert!(
-        wrong.status.code() == Some(2) && told.contains("interface, xdp, tap, memif, capture, "),
+        wrong.status.code() == Some(2)
+            && told.contains("interface, xdp, tap, memif, dpdk, capture, "),
         "{told}"
     );
 }

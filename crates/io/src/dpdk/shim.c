@@ -36,7 +36,7 @@
                                     RTE_MEMPOOL_ALIGN)
 #define ELEMENT (ELEMENT_HEADER + ELEMENT_SIZE)
 #define RSS_KEY_SIZE 256
-/* The most packets that a queue of a virtual device keeps, in multiples of 32. */
+/* The most packets that a queue of a virtual device keeps. Others never end. */
 #define DRAINED 4096u
 #define CHECKSUMS (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
 
@@ -440,7 +440,7 @@ static void drain(uint16_t port)
     if (rte_eth_dev_info_get(port, &info) < 0)
         return;
     for (queue = 0; queue < info.nb_rx_queues; queue++) {
-        for (left = DRAINED; left > 0; left -= n) {
+        for (left = DRAINED; left >= 32; left -= n) {
             n = rte_eth_rx_burst(port, queue, packets, 32);
             if (n == 0)
                 break;

@@ -1,6 +1,9 @@
 //! Devices without hardware or interfaces: what is sent is what is received, or nothing at all.
 
-use thalweg_packet::{LARGE_FRAME_SIZE, Nanoseconds};
+use std::ptr::NonNull;
+
+use memmap2::MmapOptions;
+use thalweg_packet::{LARGE_FRAME_SIZE, Nanoseconds, PacketMemory};
 
 use super::*;
 use crate::{CaptureInput, CaptureOutput};
@@ -32,6 +35,32 @@ fn packets_pass_a_ring_in_the_frames_that_they_are_in() {
         assert_eq!((output.copied(), drops.total()), (0, 0));
         assert!(input.mode().starts_with("DPDK driver net_ring, 1 queue of "), "{}", input.mode());
         drop((input, output));
+        assert_eq!(pool.in_use(), 0);
+    });
+}
+
+/// Packets lie in memory that somebody else has made, such as that of a GPU.
+#[test]
+fn packets_pass_a_ring_in_the_frames_of_foreign_memory() {
+    with_dpdk(|| {
+        let mut map = MmapOptions::new().len(Pool::region_len(1024, 2048)).map_anon().unwrap();
+        let (base, len) = (NonNull::new(map.as_mut_ptr()).unwrap(), map.len());
+        let range = base.as_ptr() as usize..base.as_ptr() as usize + len;
+        // SAFETY: the map is the owner, which is handed over, and nothing else refers to its bytes.
+        let memory = unsafe { PacketMemory::from_raw_parts(base, len, Box::new(map)) };
+        let pool = Arc::new(Pool::new(memory, 2048).unwrap());
+        let settings = settings("net_ring0");
+        let (mut output, mut input) = (output(&settings, &pool), input(&settings, &pool));
+        let (mut batch, mut drops) = (Batch::new(pool.clone()), DropCounts::default());
+        let packets: Vec<_> = (0..BATCH).map(|n| packet(n, 60 + n)).collect();
+        let mut sending = filled(&pool, &packets);
+        let before = places(&sending);
+        output.send_frames(&mut sending, Lanes::ALL, &mut drops).unwrap();
+        assert_eq!(receive(&mut input, &mut batch, &mut drops), BATCH);
+        assert_eq!(places(&batch), before);
+        assert!(before.iter().all(|place| range.contains(&(*place as usize))));
+        assert_eq!((output.copied(), drops.total()), (0, 0));
+        drop((batch, sending, input, output));
         assert_eq!(pool.in_use(), 0);
     });
 }
