@@ -43,6 +43,7 @@ mod interface;
 #[path = "no_interface.rs"]
 mod interface;
 pub mod kind;
+mod link_model;
 #[cfg(target_os = "linux")]
 mod memif;
 mod memory;
@@ -72,6 +73,7 @@ pub use filter::{FILTER, Filter, HAS_FILTERS};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
+pub use link_model::{LinkModel, ModelledInput};
 #[cfg(all(fuzzing, target_os = "linux"))]
 pub use memif::replay as replay_memif;
 #[cfg(target_os = "linux")]
