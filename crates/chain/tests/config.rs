@@ -237,6 +237,16 @@ fn memory_is_shared_with_a_peer_of_a_client_that_wants_it() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_link_is_modelled_by_an_input() {
+    let port = "memif = \"@peer\"\nrole = \"client\"\nlink = { latency_us = 10000001 }";
+    let mistakes = broken("capture = \"in.pcap\"", port);
+    assert!(mistakes[0].contains("'latency_us' of 'link' is 10000001"), "{mistakes:?}");
+    let mistakes = broken("capture = \"out.pcap\"", port);
+    assert!(mistakes[0].contains("unknown field `link`"), "{mistakes:?}");
+}
+
+#[test]
 fn ports_that_are_two_things_or_none() {
     let one_of = "expected one of: interface = \"NAME\", xdp = \"NAME\", tap = \"NAME\", memif = \"SOCKET\", dpdk = \"DEVICE\", capture = \"FILE\"";
     let mistakes = broken("capture = \"in.pcap\"", "capture = \"in.pcap\"\ngenerate = {}");

@@ -49,6 +49,7 @@ mod interface;
 #[path = "no_interface.rs"]
 mod interface;
 pub mod kind;
+mod link_model;
 mod links;
 #[cfg(target_os = "linux")]
 mod memif;
@@ -83,6 +84,7 @@ pub use inspect::{Inspected, Offloads, Setting, XdpFeatures, inspect};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
+pub use link_model::{LinkModel, ModelledInput};
 pub use links::{LinkChange, LinkEvent, LinkEvents};
 #[cfg(all(fuzzing, target_os = "linux"))]
 pub use memif::replay as replay_memif;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
+use thalweg_packet::BATCH;
 use thalweg_source::SourceError;
 use toml::Spanned;
 
@@ -20,11 +21,16 @@ use crate::kind::{
     Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
     PortBlueprint, Section, Side,
 };
+use crate::link_model::{LinkModel, ModelledInput, ModelledLink};
 use crate::port::{Input, IoError, Output};
 
-/// The keys of sections, in both directions.
+/// The keys of inputs.
 const KEYS: &[&str] =
-    &["memif", "role", "id", "secret", "ring_size", "buffer_size", "queues", "zero_copy"];
+    &["memif", "role", "id", "secret", "ring_size", "buffer_size", "queues", "zero_copy", "link"];
+/// The last of them, which only inputs have.
+const LINK: &str = "link";
+/// The keys of outputs.
+const OUTPUT_KEYS: &[&str] = KEYS.split_last().expect("there are keys").1;
 /// The sizes of buffers in bytes.
 const BUFFER_SIZES: std::ops::RangeInclusive<u32> = 64..=65_535;
 /// The longest region of a client in bytes: offsets have 32 bits.
@@ -44,9 +50,9 @@ pub const KIND: Kind = Kind {
         build: |section| Ok(Box::new(Memif::of(section)?)),
     }),
     output: Some(Side {
-        keys: KEYS,
+        keys: OUTPUT_KEYS,
         instead: &[],
-        options: || schema_for!(Options),
+        options: output_options,
         build: |section| Ok(Box::new(Memif::of(section)?)),
     }),
 };
@@ -86,6 +92,18 @@ struct Options {
     #[schemars(with = "bool")]
     #[serde(default = "no")]
     zero_copy: Spanned<bool>,
+    /// A model of the link by which packets arrive, for experiments; none without it.
+    #[schemars(with = "Option<LinkModel>")]
+    link: Option<Spanned<LinkModel>>,
+}
+
+/// The options of an output: those of an input without a link, which is modelled where packets arrive.
+fn output_options() -> schemars::Schema {
+    let mut schema = schema_for!(Options);
+    let properties = schema.get_mut("properties").and_then(|of| of.as_object_mut());
+    properties.map(|of| of.remove(LINK));
+    schema.remove("$defs");
+    schema
 }
 
 fn no() -> Spanned<bool> {
@@ -102,17 +120,23 @@ fn queues() -> Spanned<u16> {
 
 /// A port by shared memory, of either direction.
 #[derive(PartialEq)]
-struct Memif(MemifSettings);
+struct Memif {
+    settings: MemifSettings,
+    /// The model of the link of an input.
+    link: Option<LinkModel>,
+}
 
 impl Memif {
     fn of(section: &Section<'_>) -> Result<Self, Vec<SourceError>> {
-        let Options { memif, role, id, secret, ring_size, buffer_size, queues, zero_copy } =
+        let Options { memif, role, id, secret, ring_size, buffer_size, queues, zero_copy, link } =
             section.parse()?;
         let mut errors = Vec::new();
         if *zero_copy.get_ref() {
             let buffer_size = buffer_size.as_ref().map(Spanned::span);
             errors.extend(check_zero_copy(section, role, zero_copy.span(), buffer_size));
         }
+        errors.extend(link.as_ref().and_then(|link| check_link(section, link)));
+        let link = link.map(Spanned::into_inner);
         let buffer_size = buffer_size.unwrap_or(Spanned::new(0..0, BUFFER_SIZE));
         let address = address_of(section, &memif).map_err(|e| errors.push(e)).ok();
         let of_text = |text: &Spanned<String>| {
@@ -144,13 +168,13 @@ impl Memif {
         };
         match check_memory(section, &settings, memif) {
             Some(error) => Err(vec![error]),
-            None => Ok(Self(settings)),
+            None => Ok(Self { settings, link }),
         }
     }
 
     /// How packets pass, in a few words.
     fn describe_mode(&self) -> String {
-        let MemifSettings { role, ring_size, buffer_size, queues, zero_copy, .. } = self.0;
+        let MemifSettings { role, ring_size, buffer_size, queues, zero_copy, .. } = self.settings;
         let rings = if queues == 1 { "1 ring".into() } else { format!("{queues} rings") };
         let slots = 1 << ring_size;
         match role {
@@ -193,6 +217,12 @@ fn out_of(
     section.error(value.span(), message, format!("{} to {}", range.start(), range.end()))
 }
 
+/// Checks the model of a link.
+fn check_link(section: &Section<'_>, link: &Spanned<LinkModel>) -> Option<SourceError> {
+    let (key, value, range) = link.get_ref().mistake()?;
+    Some(section.error(link.span(), format!("'{key}' of 'link' is {value}"), range))
+}
+
 /// Checks that zero copy is for a client, and the size of buffers that of frames.
 fn check_zero_copy(
     section: &Section<'_>,
@@ -230,7 +260,7 @@ fn check_memory(
 
 impl PortBlueprint for Memif {
     fn describe(&self) -> String {
-        self.0.title()
+        self.settings.title()
     }
 
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
@@ -238,31 +268,48 @@ impl PortBlueprint for Memif {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let MemifSettings { queues, zero_copy, .. } = self.0;
+        let MemifSettings { queues, zero_copy, .. } = self.settings;
         Capabilities { queues: queues.into(), zero_copy, ..Capabilities::default() }
     }
 
     fn mode(&self) -> Option<String> {
-        Some(self.describe_mode())
+        let link = self.link.map_or_else(String::new, |link| format!(", {link}"));
+        Some(format!("{}{link}", self.describe_mode()))
     }
 
     fn link(&self) -> Option<Link> {
-        registry::link(&self.0)
+        registry::link(&self.settings)
     }
 
     fn shares_memory(&self) -> bool {
-        self.0.zero_copy
+        self.settings.zero_copy
     }
 
     fn socket(&self) -> Option<&Path> {
-        self.0.address.path()
+        self.settings.address.path()
     }
 }
 
 impl InputBlueprint for Memif {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        let queues = MemifInput::open(&self.0, opening.pool, opening.queues)?;
-        let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
+        let queues = MemifInput::open(&self.settings, opening.pool, opening.queues)?;
+        let pool = opening.pool;
+        let Some(model) = self.link else {
+            let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
+            return Ok(Opened::of(queues, self.mode()));
+        };
+        let (under_way, frames) = (queues.len() * model.queue as usize, pool.frames());
+        if under_way + BATCH > frames {
+            let what = format!(
+                "'queue' of 'link' takes {under_way} frames, but there are {frames}; expected frames = \
+                 {} in [memory], or a shorter queue",
+                under_way + 2 * BATCH
+            );
+            return Err(IoError::Port { port: self.settings.title(), what });
+        }
+        let link = ModelledLink::new(model);
+        let of = |queue| ModelledInput::by(Box::new(queue), link.clone(), pool.clone());
+        let queues = queues.into_iter().map(|queue| Box::new(of(queue)) as _).collect();
         Ok(Opened::of(queues, self.mode()))
     }
 
@@ -275,7 +322,7 @@ impl OutputBlueprint for Memif {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
         // One, which has all rings: a peer may make fewer rings than there are lines, and the packets of a
         // line without a ring would go nowhere.
-        let queues = MemifOutput::open(&self.0, opening.pool, 1)?;
+        let queues = MemifOutput::open(&self.settings, opening.pool, 1)?;
         let queues = queues.into_iter().map(|queue| Box::new(queue) as _).collect();
         Ok(Opened::of(queues, self.mode()))
     }
