@@ -22,8 +22,9 @@ fn main() {
 /// Links the shared libraries: they load the drivers of devices themselves, as they are needed.
 #[cfg(feature = "dpdk")]
 fn build_dpdk() {
-    const SOURCE: &str = "src/dpdk/shim.c";
-    println!("cargo::rerun-if-changed={SOURCE}");
+    const SOURCES: [&str; 2] = ["src/dpdk/mbufs.c", "src/dpdk/devices.c"];
+    println!("cargo::rerun-if-changed=src/dpdk/mbufs.h");
+    SOURCES.iter().for_each(|source| println!("cargo::rerun-if-changed={source}"));
     let needs = "the feature dpdk needs DPDK 22.11, its headers and pkg-config (Debian: libdpdk-dev, \
                  pkg-config)";
     let found = std::process::Command::new("pkg-config")
@@ -48,7 +49,7 @@ fn build_dpdk() {
     flags.for_each(|flag| {
         build.flag(flag);
     });
-    if let Err(error) = build.file(SOURCE).warnings(true).try_compile("thalweg_dpdk") {
+    if let Err(error) = build.files(SOURCES).warnings(true).try_compile("thalweg_dpdk") {
         println!("cargo::error={needs}: {error}");
     }
     for library in ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_eal"] {

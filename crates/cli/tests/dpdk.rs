@@ -49,7 +49,7 @@ fn hosts_reach_each_other_by_dpdk() {
             "host left 1; host right 2\n\
              for host in left right; do ip -n $host link set eth0 gso_max_segs 1; done\n\
              $THALWEG run chain.toml --workers {workers} --json > report.json & run=$!\n\
-             opened 3\n\
+             opened 5\n\
              for to in 10.2.0.2 fd02::2; do\n\
                  ip netns exec left ping -q -c 50 -i 0.01 -W 2 -s 1000 $to | grep -o '50 received'\n\
              done\n\

@@ -1,4 +1,4 @@
-//! Calls of DPDK by `shim.c`.
+//! Calls of DPDK by `mbufs.c` and `devices.c`.
 //!
 //! `unsafe` here: functions in C, and what they share with drivers. [`Mbufs`] owns the mbufs, a
 //! [`Purse`] those that are lent and not in use; both free what they own. A device is named by its
@@ -410,7 +410,7 @@ impl Purse {
         let (to, at) = (&raw mut descriptors, &raw mut step);
         // SAFETY: the places written to are there; the device refers to the mbufs until it is detached.
         let result = unsafe { thalweg_dpdk_set_up(port, mbufs, purse, setup, to, at) };
-        // SAFETY: it is a string of the shim, which is always there.
+        // SAFETY: it is a string of `devices.c`, which is always there.
         let step = unsafe { CStr::from_ptr(step) };
         checked(result).map_err(|e| (step.to_string_lossy().into_owned(), e))?;
         Ok(descriptors)

@@ -1,7 +1,7 @@
 //! DPDK: devices whose drivers receive packets into packet memory, and send them out of it, without the
 //! kernel.
 //!
-//! An mbuf of DPDK stands for each frame of the pool; mbufs lie in memory of their own (`shim.c`,
+//! An mbuf of DPDK stands for each frame of the pool; mbufs lie in memory of their own (`mbufs.c`,
 //! [`binding`], and docs/adr/0017). A frame that a driver has is lent ([`loans`]), and nothing else
 //! refers to it. A device has one input and one output, with some of its queues each ([`device`]);
 //! DPDK itself is started with the first one ([`eal`]).
