@@ -18,6 +18,7 @@ pub(crate) const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: false,
+    runs_on_devices: false,
     bypass_hazard: None,
     options: || schemars::json_schema!({}),
     build,

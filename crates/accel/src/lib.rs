@@ -31,6 +31,8 @@ mod backend;
 #[cfg(not(loom))]
 mod devices;
 #[cfg(not(loom))]
+mod line;
+#[cfg(not(loom))]
 mod opencl;
 #[cfg(not(loom))]
 mod reflect;
@@ -43,6 +45,8 @@ pub use accelerator::{Accelerator, Options, Partition};
 pub use backend::{Backend, Launch, Resident};
 #[cfg(not(loom))]
 pub use devices::{Device, Residency, devices};
+#[cfg(not(loom))]
+pub use line::Installed;
 #[cfg(not(loom))]
 pub use opencl::{Batches, OpenCl, Transfer};
 #[cfg(not(loom))]

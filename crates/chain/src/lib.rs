@@ -14,8 +14,8 @@ mod routing;
 mod workers;
 
 pub use config::{
-    Change, Difference, Files, Heir, How, InputPlan, MergeBy, Names, NfPlan, OutputPlan, Plan,
-    PlanOptions, PortPlan, Routes, StateFate, Succession, parse_flow, read_routes,
+    Change, Difference, Files, Heir, How, InputPlan, MergeBy, Names, NfPlan, OnDevice, OutputPlan,
+    Plan, PlanOptions, PortPlan, Routes, StateFate, Succession, parse_flow, read_routes,
 };
 pub use graph::{Graph, Nf as GraphNf, Port as GraphPort, on_cores};
 pub use kinds::Kinds;

@@ -1,5 +1,8 @@
 //! The kinds that come with the program: the one place that names all kinds of network function.
 
+use std::sync::Arc;
+
+use thalweg_accel::Installed;
 use thalweg_chain::Kinds;
 
 /// The kinds that come with the program.
@@ -18,4 +21,5 @@ pub fn built_in_kinds() -> Kinds {
         thalweg_router::KIND,
         thalweg_tunnel::KIND,
     ]))
+    .with_devices(Arc::new(Installed::default()))
 }

@@ -100,6 +100,7 @@ const SPY: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: false,
+    runs_on_devices: false,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build: |section, _| Ok(Box::new(section.parse::<Options>()?)),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use thalweg_chain::{Next, NfIndex, Plan, Routing, Stage};
+use thalweg_chain::{Next, NfIndex, NfPlan, Plan, Routing, Stage};
 use thalweg_classify::Classifier;
 use thalweg_nf::{Division, Emitted};
 use thalweg_packet::{DropCounts, Lanes, PacketType};
@@ -11,6 +11,7 @@ use thalweg_packet::{DropCounts, Lanes, PacketType};
 use crate::burst::{Burst, Round};
 use crate::classification::Classification;
 use crate::counters::{Counters, Former};
+use crate::device::Device;
 use crate::parts::{self, Parts};
 use crate::station::{Member, Station};
 use crate::watch::Watch;
@@ -61,13 +62,14 @@ impl Seat {
 }
 
 /// For each NF, whether it may be divided in a run with `workers` workers: it is alone in its
-/// station, has no thread of its own, and needs no packets cut.
+/// station, has no thread of its own and no device, and needs no packets cut.
 pub(crate) fn divisible(plan: &Plan, workers: usize) -> Vec<bool> {
     let mut divisible = vec![false; plan.nfs.len()];
     for nfs in stations(&plan.routing) {
         if let ([nf], true) = (&nfs[..], workers > 1) {
-            let is_pinned = plan.nfs[usize::from(nf.0)].pinned;
-            divisible[usize::from(nf.0)] = !is_pinned && takes_supers(plan, *nf);
+            let NfPlan { pinned, device, .. } = &plan.nfs[usize::from(nf.0)];
+            let is_here = !pinned && device.is_none();
+            divisible[usize::from(nf.0)] = is_here && takes_supers(plan, *nf);
         }
     }
     divisible
@@ -90,6 +92,17 @@ impl Course {
         let seat = |(nf, may_divide)| Seat::new(plan, NfIndex(nf as u16), workers, may_divide);
         let seats = divisible(plan, workers).into_iter().enumerate().map(seat).collect();
         Self::of(plan, classification(plan), seats)
+    }
+
+    /// Starts what devices do for the NFs.
+    ///
+    /// # Errors
+    /// In words: which NF, and why.
+    pub(crate) fn start_devices(&mut self, plan: &Plan) -> Result<(), String> {
+        for member in self.members_mut() {
+            member.device = Device::start(plan, member.nf)?;
+        }
+        Ok(())
     }
 
     /// The course of these NFs, by index.

@@ -12,6 +12,7 @@ mod classification;
 mod control;
 mod counters;
 mod course;
+mod device;
 mod forwarding;
 mod gate;
 pub mod guard;

@@ -1,11 +1,12 @@
 //! A station: where the packets of a burst visit an NF.
 
 use thalweg_chain::{NfIndex, OnOverload, Overload, Routing};
-use thalweg_nf::{Emitted, NetworkFunction, NfError};
-use thalweg_packet::{Decapsulate, DropCounts, DropReason, Lanes};
+use thalweg_nf::{Context, Emitted, NetworkFunction, NfError};
+use thalweg_packet::{Batch, Decapsulate, DropCounts, DropReason, Lanes};
 
 use crate::burst::{Burst, Flush, Round};
 use crate::counters::NfCounters;
+use crate::device::Device;
 use crate::forwarding::{Lost, Queues};
 use crate::guard::{self, Place};
 use crate::overload;
@@ -39,13 +40,15 @@ pub(crate) struct Member {
     pub(crate) takes_supers: bool,
     /// Requests to write what it holds that are not complete: one under way, and one after it.
     flushes: u8,
+    /// The device that does a part of its work.
+    pub(crate) device: Option<Device>,
 }
 
 impl Member {
     /// An NF without packets so far.
     pub(crate) fn new(nf: NfIndex, function: Box<dyn NetworkFunction>) -> Self {
         let (counters, overload, takes_supers) = (NfCounters::new(), None, false);
-        Self { nf, function, counters, overload, takes_supers, flushes: 0 }
+        Self { nf, function, counters, overload, takes_supers, flushes: 0, device: None }
     }
 
     /// Lets the NF write some of what it holds, if a request is new or not complete.
@@ -158,20 +161,32 @@ impl Station {
         lanes: Lanes,
         watch: &mut Watch,
     ) -> u64 {
-        let Member { nf, function, counters, .. } = &mut self.members[member];
+        let Member { nf, function, counters, device, .. } = &mut self.members[member];
         let Round { batch, queues, clock, observed, .. } = round;
         watch.parse(|| batch.parse_changed());
         let (emitted, observed) = (&mut self.emitted, observed.as_deref_mut());
         let mut visit = Visit { nf: *nf, batch, lanes, clock: *clock, emitted, observed };
         self.at_work = Some(*nf);
-        let passed =
-            process(|batch, context| function.process(batch, lanes, context), &mut visit, counters);
+        let serve = |batch: &mut Batch, context: &mut Context<'_>| match device {
+            None => function.process(batch, lanes, context),
+            Some(device) => device.process(&mut **function, batch, lanes, context),
+        };
+        let passed = process(serve, &mut visit, counters);
         self.at_work = None;
         let dropped = lanes.without(passed);
         batch.release(dropped);
         let after = Some(*nf);
         let lost = queues.forward(routing, batch, passed, after);
         dropped.count() as u64 + lose_all(round, lost, after, &mut self.lost)
+    }
+
+    /// Adds to `failures` each device that has failed, if its NF does not go on without it; returns
+    /// whether there is one.
+    pub(crate) fn check_devices(&mut self, failures: &mut Vec<String>) -> bool {
+        let before = failures.len();
+        let devices = self.members.iter_mut().filter_map(|member| member.device.as_mut());
+        failures.extend(devices.filter_map(Device::take_failure));
+        failures.len() > before
     }
 
     /// Ends the visit of `burst` to an NF whose parts have served it.

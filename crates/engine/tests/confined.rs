@@ -80,6 +80,7 @@ const PRISONER: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: false,
+    runs_on_devices: false,
     bypass_hazard: None,
     options: || schemars::json_schema!({}),
     build: |_, _| Ok(Box::new(Cell)),

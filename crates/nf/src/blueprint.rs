@@ -6,6 +6,7 @@ use std::path::Path;
 use thalweg_packet::DEFAULT_FRAME_SIZE;
 use thalweg_source::{OutputFile, SourceError};
 
+use crate::device::DeviceWork;
 use crate::division::Division;
 use crate::function::NetworkFunction;
 use crate::seed::Seed;
@@ -62,6 +63,12 @@ pub trait Blueprint: Any + Send + Sync {
     /// cycles a packet.
     fn divide(&self, parts: usize) -> Option<Division> {
         let _ = parts;
+        None
+    }
+
+    /// What a device can do for its instances, which are [`OnDevice`](crate::device::OnDevice) then;
+    /// `None` if that is nothing, for this configuration at least.
+    fn device_work(&self) -> Option<DeviceWork> {
         None
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use thalweg_packet::{BATCH, Batch, Lanes};
 
 use crate::context::Context;
+use crate::device::OnDevice;
 use crate::division::Note;
 use crate::state::{StateError, StateReader, StateWriter};
 use crate::steering::Units;
@@ -129,6 +130,11 @@ pub trait NetworkFunction: Any + Send {
 
     /// Ends a move, complete or not: drops the index by unit. Units that did not move stay.
     fn end_move(&mut self) {}
+
+    /// This NF as one whose work a device can do in part; `None` for others.
+    fn on_device(&mut self) -> Option<&mut dyn OnDevice> {
+        None
+    }
 
     /// The version of the NF's state records; raised when they change.
     fn state_version(&self) -> u16 {

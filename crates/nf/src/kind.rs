@@ -15,6 +15,13 @@ pub const DEFAULT_OVERLOAD_AFTER_MS: u64 = 10;
 /// The bounds of `overload_after_ms`.
 pub const OVERLOAD_AFTER_MS: RangeInclusive<u64> = 1..=60_000;
 
+/// The most work-groups of an NF on a device.
+pub const MOST_WORK_GROUPS: usize = 4096;
+/// The default of `failed_after_ms`.
+pub const DEFAULT_FAILED_AFTER_MS: u64 = 1000;
+/// The bounds of `failed_after_ms`.
+pub const FAILED_AFTER_MS: RangeInclusive<u64> = 1..=60_000;
+
 /// Checks a section and loads its files.
 pub type Build = fn(&Section<'_>, &Environment<'_>) -> Result<Box<dyn Blueprint>, BuildError>;
 
@@ -43,6 +50,9 @@ pub struct Kind {
     ///
     /// [`Metadata::segment_size`]: thalweg_packet::Metadata::segment_size
     pub takes_supers: bool,
+    /// Whether a device can do a part of its work: then its sections may have `at`, and its blueprints
+    /// have [`device_work`](Blueprint::device_work).
+    pub runs_on_devices: bool,
     /// What would happen if packets bypassed it, for a kind whose sections therefore refuse
     /// `on_overload = "bypass"`, such as `packets would leave unencrypted`; `None` for one that
     /// packets may bypass.
@@ -130,10 +140,45 @@ impl Kind {
         properties.insert("core".into(), core);
         properties.insert("on_overload".into(), on_overload);
         properties.insert("overload_after_ms".into(), overload_after);
+        if self.runs_on_devices {
+            for (key, schema) in device_keys() {
+                let properties = object.get_mut("properties").and_then(Value::as_object_mut);
+                properties.expect("properties are an object").insert(key.into(), schema);
+            }
+        }
         let required = object.entry("required").or_insert_with(|| json!([]));
         required.as_array_mut().expect("'required' is an array").insert(0, Value::from("kind"));
         schema
     }
+}
+
+/// The keys of an NF that may run on a device.
+fn device_keys() -> [(&'static str, Value); 4] {
+    let at = json!({
+        "type": "string",
+        "default": "cpu",
+        "description": "Where it runs: cpu, gpu, soft, or a device that thalweg devices lists.",
+    });
+    let work_groups = json!({
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MOST_WORK_GROUPS,
+        "default": 1,
+        "description": "The work-groups of the device that it has.",
+    });
+    let fallback = json!({
+        "enum": ["none", "cpu"],
+        "default": "none",
+        "description": "Where it runs when the device fails; none: the run ends.",
+    });
+    let after = json!({
+        "type": "integer",
+        "minimum": FAILED_AFTER_MS.start(),
+        "maximum": FAILED_AFTER_MS.end(),
+        "default": DEFAULT_FAILED_AFTER_MS,
+        "description": "How long the device may have packets and not move on, in milliseconds.",
+    });
+    [("at", at), ("work_groups", work_groups), ("fallback", fallback), ("failed_after_ms", after)]
 }
 
 /// The kinds of NF that a program knows: the registry that a chain file is checked against.
@@ -187,6 +232,7 @@ mod tests {
             chooses_output: false,
             keeps_names: false,
             takes_supers: false,
+            runs_on_devices: false,
             bypass_hazard: None,
             options: || schemars::json_schema!({}),
             build: |section, _| {

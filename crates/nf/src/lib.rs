@@ -29,7 +29,10 @@ pub use division::{BucketOf, Division, Note, Part};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use grain::Grain;
-pub use kind::{Build, DEFAULT_OVERLOAD_AFTER_MS, Kind, Kinds, OVERLOAD_AFTER_MS};
+pub use kind::{
+    Build, DEFAULT_FAILED_AFTER_MS, DEFAULT_OVERLOAD_AFTER_MS, FAILED_AFTER_MS, Kind, Kinds,
+    MOST_WORK_GROUPS, OVERLOAD_AFTER_MS,
+};
 pub use section::{NamedFiles, ReadFile, Section};
 pub use seed::Seed;
 pub use steering::{BUCKETS, Buckets, Steering, Units};

@@ -57,6 +57,8 @@ reasons! {
     // Any NF.
     /// The packet had waited for too long, and the NF drops those (`on_overload = "drop"`).
     Overload = "overload",
+    /// A device had the packet when it failed.
+    DeviceFailed = "device-failed",
     /// A header the NF needs is truncated, inconsistent or unknown.
     Malformed = "malformed",
     /// A checksum the NF relies on is wrong.

@@ -13,6 +13,7 @@ const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: false,
+    runs_on_devices: false,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build: |section, _environment| Ok(Box::new(section.parse::<Options>()?)),

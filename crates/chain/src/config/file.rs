@@ -112,6 +112,8 @@ pub(super) struct Memory {
     /// `None`: some if a port can make use of them.
     pub(super) large_frames: Option<Spanned<usize>>,
     pub(super) huge_pages: Spanned<bool>,
+    /// The device that shares it; by default that of the NFs on one.
+    pub(super) device: Option<Spanned<String>>,
 }
 
 impl Default for Memory {
@@ -121,6 +123,7 @@ impl Default for Memory {
             frames: Spanned::new(0..0, 8192),
             large_frames: None,
             huge_pages: Spanned::new(0..0, false),
+            device: None,
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use thalweg_packet::{DEFAULT_FRAME_SIZE, HEADROOM, MAX_FRAME_SIZE, PacketMemory, Pool};
-use thalweg_source::SourceError;
+use thalweg_nf::device::Devices;
+use thalweg_packet::{DEFAULT_FRAME_SIZE, HEADROOM, MAX_FRAME_SIZE, PacketMemory, Pool, PoolError};
+use thalweg_source::{Passage, SourceError};
 
+use super::device;
 use super::file::{Memory, Placed};
 use super::nfs::NfPlan;
 use super::ports::{InputPlan, OutputPlan};
@@ -60,6 +62,22 @@ fn large_frames(
     Some(frames)
 }
 
+/// Memory that a device shares.
+fn region_of_device(
+    devices: &dyn Devices,
+    (device, place): (&str, &Passage),
+    len: usize,
+    errors: &mut Vec<SourceError>,
+) -> Option<PacketMemory> {
+    devices
+        .allocate(device, len)
+        .map_err(|why| {
+            let expected = "a device that is there; thalweg devices lists those of this machine";
+            errors.push(place.error(why, expected));
+        })
+        .ok()
+}
+
 /// Memory that a peer shares, or of huge pages; `None` for ordinary memory.
 fn region(
     memory: &Placed<Memory>,
@@ -92,8 +110,8 @@ fn region(
 
 pub(super) fn make_pool(
     memory: &Placed<Memory>,
-    inputs: &[InputPlan],
-    outputs: &[OutputPlan],
+    devices: Option<&dyn Devices>,
+    (inputs, outputs): (&[InputPlan], &[OutputPlan]),
     nfs: &[NfPlan],
     notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
@@ -110,7 +128,25 @@ pub(super) fn make_pool(
     let large = large_frames(memory, inputs, errors)?;
     let shared = inputs.iter().any(|input| input.blueprint.shares_memory())
         || outputs.iter().any(|output| output.blueprint.shares_memory());
-    let pool = match region(memory, Pool::region_len_with(frames, size, large), shared, notes) {
+    let len = Pool::region_len_with(frames, size, large);
+    if let Some((device, place)) = device::sharing(memory, nfs, errors)
+        && let Some(devices) = devices
+    {
+        if shared {
+            let expected = "'zero_copy' of memif, or NFs on a device";
+            let message = "packet memory cannot be shared with a peer and a device";
+            errors.push(memory.source.error(0..0, message, expected));
+            return None;
+        }
+        if *memory.huge_pages.get_ref() {
+            let message = "a device allocates packet memory as it can; 'huge_pages' has no effect";
+            let place = memory.huge_pages.span();
+            notes.push(memory.source.error(place, message, "no 'huge_pages'"));
+        }
+        let region = region_of_device(devices, (device, &place), len, errors)?;
+        return pool_of(memory, Pool::with_large(region, size, large), errors);
+    }
+    let pool = match region(memory, len, shared, notes) {
         Some(Ok(region)) => Pool::with_large(region, size, large),
         Some(Err(e)) => {
             let message = format!("cannot make packet memory that a peer can share: {e}");
@@ -119,6 +155,14 @@ pub(super) fn make_pool(
         }
         None => Pool::anonymous_with(frames, size, large),
     };
+    pool_of(memory, pool, errors)
+}
+
+fn pool_of(
+    memory: &Placed<Memory>,
+    pool: Result<Pool, PoolError>,
+    errors: &mut Vec<SourceError>,
+) -> Option<Arc<Pool>> {
     match pool {
         Ok(pool) => Some(Arc::new(pool)),
         Err(e) => {

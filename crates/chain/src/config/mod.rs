@@ -2,6 +2,7 @@
 
 mod classes;
 mod cores;
+mod device;
 mod difference;
 mod exclusion;
 mod file;
@@ -24,6 +25,7 @@ mod table;
 mod variables;
 mod ways;
 
+pub use device::OnDevice;
 pub use difference::{Change, Difference, How, StateFate};
 pub use files::Files;
 pub use flows::parse_flow;

@@ -13,6 +13,7 @@ use thalweg_source::{Passage, SourceError};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
+use super::device::OnDevice;
 use super::file::NfSection;
 use super::files::Files;
 use super::served::Served;
@@ -30,6 +31,8 @@ pub struct NfPlan {
     pub core: Option<u32>,
     /// What it does with late packets; `None`: they wait.
     pub overload: Option<Overload>,
+    /// The device that does a part of its work.
+    pub device: Option<OnDevice>,
     /// Its configuration, from which its instances are made.
     pub blueprint: Arc<dyn Blueprint>,
     /// The place of its name.
@@ -40,7 +43,7 @@ pub struct NfPlan {
 impl NfPlan {
     /// Whether it is served as `other` is.
     pub(super) fn is_served_as(&self, other: &Self) -> bool {
-        let served = |nf: &Self| (nf.pinned, nf.core, nf.overload);
+        let served = |nf: &Self| (nf.pinned, nf.core, nf.overload, nf.device.clone());
         served(self) == served(other)
     }
 }
@@ -100,7 +103,8 @@ pub(super) fn build_nfs(
         }
         match built {
             Ok(blueprint) => {
-                let Served { pinned, core, overload } = nf.served;
+                let Served { pinned, core, overload, device } = nf.served;
+                let device = device.map(Spanned::into_inner);
                 let core = core.map(Spanned::into_inner);
                 let blueprint = Arc::from(blueprint);
                 let hashed = |ReadFile { path, hash }: ReadFile| {
@@ -115,7 +119,17 @@ pub(super) fn build_nfs(
                     files: named.read.into_iter().map(hashed).collect(),
                 };
                 let (place, name) = (Passage::new(&nf.source, nf.span), nf.name);
-                nfs.push(NfPlan { name, kind, pinned, core, overload, blueprint, place, origin });
+                nfs.push(NfPlan {
+                    name,
+                    kind,
+                    pinned,
+                    core,
+                    overload,
+                    device,
+                    blueprint,
+                    place,
+                    origin,
+                });
             }
             Err(e) => errors.extend(e.0),
         }

@@ -31,8 +31,10 @@ pub(super) fn read<'a>(
     parts.check_routes();
     let file = ChainFile {
         run: parts.section("run", "[run] with: workers, cores, seed, merge = \"time\" or \"turn\""),
-        memory: parts
-            .section("memory", "[memory] with: frame_size, frames, large_frames, huge_pages"),
+        memory: parts.section(
+            "memory",
+            "[memory] with: frame_size, frames, large_frames, huge_pages, device",
+        ),
         classify: parts.section("classify", "the keys of [classify]"),
         inputs: parts.ports(INPUT.name, &INPUT.expected(&kinds.ports)),
         outputs: parts.ports(OUTPUT.name, &OUTPUT.expected(&kinds.ports)),

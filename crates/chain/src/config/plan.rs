@@ -12,6 +12,7 @@ use thalweg_source::{Passage, Source, SourceError};
 
 use super::classes::{classes, type_names};
 use super::cores::{self, Findings};
+use super::device;
 use super::file::{ChainFile, Class, NfSection, Placed};
 use super::files::Files;
 use super::include::Texts;
@@ -46,7 +47,7 @@ pub struct Plan {
     /// The chain file.
     pub source: Source,
     /// The kinds that the file may name, for a reload.
-    pub(super) kinds: Kinds,
+    pub kinds: Kinds,
     /// What a reload cannot change.
     fixed: Fixed,
     /// The inputs, by port index.
@@ -152,6 +153,7 @@ impl Plan {
         };
         let sections = std::mem::take(&mut file.nfs);
         let nfs = build_nfs(sections, &environment, &mut files, &mut errors);
+        device::check(&nfs, kinds, &mut errors);
         files.check(&mut errors);
         if opens {
             files.check_access(&mut errors);
@@ -164,7 +166,14 @@ impl Plan {
         let classifier = classifier_config(&file, &mut errors);
         let pool = match running {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
-            None => make_pool(&file.memory, &inputs, &outputs, &nfs, &mut notes, &mut errors),
+            None => make_pool(
+                &file.memory,
+                device::usable(kinds, options),
+                (&*inputs, &*outputs),
+                &nfs,
+                &mut notes,
+                &mut errors,
+            ),
         };
         if running.is_none() && opens && !options.any_interface {
             check_memory(&nfs, pool.as_deref(), options.dry_run, &mut notes, &mut errors);
@@ -173,17 +182,8 @@ impl Plan {
             sort(&mut errors, &source);
             return Err(errors);
         };
-        notes.extend(routes.unused);
-        let decapsulate =
-            if file.classify.decapsulate { Decapsulate::Yes } else { Decapsulate::No };
-        let routing = Arc::new(Routing {
-            routes: routes.decider,
-            order: routes.order,
-            nfs: nfs.len(),
-            outputs: outputs.len(),
-            types: classes.types.len(),
-            decapsulate,
-        });
+        let numbers = (nfs.len(), outputs.len(), classes.types.len());
+        let routing = Arc::new(routing(routes, &file, numbers, &mut notes));
         let rules = Arc::new(match file.run.seed {
             Some(seed) => SharedRules::with_seed(classes.table, seed),
             None => SharedRules::new(classes.table),
@@ -297,6 +297,20 @@ fn add_files_read(file: &ChainFile<'_>, files: &mut Files) {
             files.read(&source.resolve(path.get_ref()), what);
         }
     }
+}
+
+/// The routing of packets by `routes`, with these numbers of NFs, outputs and types; notes routes
+/// that are never used.
+fn routing(
+    routes: Routes,
+    file: &ChainFile<'_>,
+    (nfs, outputs, types): (usize, usize, usize),
+    notes: &mut Vec<SourceError>,
+) -> Routing {
+    let Routes { decider, order, unused, .. } = routes;
+    notes.extend(unused);
+    let decapsulate = if file.classify.decapsulate { Decapsulate::Yes } else { Decapsulate::No };
+    Routing { routes: decider, order, nfs, outputs, types, decapsulate }
 }
 
 fn load_routes(

@@ -9,6 +9,7 @@ use thalweg_packet::Nanoseconds;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
+use super::device::{self, OnDevice};
 use super::parts::take;
 use crate::overload::{OnOverload, Overload};
 
@@ -21,6 +22,8 @@ pub(super) struct Served {
     pub(super) core: Option<Spanned<u32>>,
     /// What it does with late packets; `None`: they wait.
     pub(super) overload: Option<Overload>,
+    /// The device that does a part of its work.
+    pub(super) device: Option<Spanned<OnDevice>>,
 }
 
 /// Adds a mistake: its place, what is wrong, and what was expected.
@@ -42,7 +45,8 @@ impl Served {
             None => false,
         };
         let core = core(table, pinned, report);
-        Self { pinned, core, overload: overload(table, kind, report) }
+        let device = device::on_device(table, kind, report);
+        Self { pinned, core, overload: overload(table, kind, report), device }
     }
 }
 

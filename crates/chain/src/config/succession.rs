@@ -51,6 +51,7 @@ pub(super) struct Fixed {
     frame_size: Option<usize>,
     large_frames: Option<usize>,
     huge_pages: bool,
+    device: Option<String>,
     workers: usize,
     cores: Vec<u32>,
     merge: MergeBy,
@@ -65,6 +66,7 @@ impl Fixed {
             frame_size: file.memory.frame_size.as_ref().map(|size| *size.get_ref()),
             large_frames: file.memory.large_frames.as_ref().map(|frames| *frames.get_ref()),
             huge_pages: *file.memory.huge_pages.get_ref(),
+            device: file.memory.device.as_ref().map(|device| device.get_ref().clone()),
             workers: file.run.number_of_workers(),
             cores: file.run.cores.as_ref().map_or_else(Vec::new, |cores| cores.get_ref().numbers()),
             merge: file.run.merge,
@@ -90,6 +92,8 @@ impl Fixed {
         check(self.large_frames == new.large_frames, &memory.source, "large_frames", large);
         let pages = self.huge_pages.to_string();
         check(self.huge_pages == new.huge_pages, &memory.source, "huge_pages", pages);
+        let device = self.device.clone().unwrap_or_else(|| "no device".into());
+        check(self.device == new.device, &memory.source, "device", device);
         check(self.workers == new.workers, &run.source, "workers", self.workers.to_string());
         let cores = match &*self.cores {
             [] => "no cores".into(),

@@ -135,6 +135,7 @@ pub fn kinds() -> Kinds {
         chooses_output: true,
         keeps_names: false,
         takes_supers: false,
+        runs_on_devices: false,
         bypass_hazard: None,
         options: || schemars::json_schema!({}),
         build: |section, _| {

@@ -46,6 +46,9 @@ pub enum RunError {
     /// The run cannot be confined.
     #[error("sandbox: {0}")]
     Confinement(String),
+    /// A device cannot do its part of an NF's work.
+    #[error("{0}")]
+    Device(String),
     /// The system refuses to start a thread.
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),

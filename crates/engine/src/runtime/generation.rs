@@ -24,6 +24,7 @@ use crate::classification::Classification;
 use crate::control::Control;
 use crate::counters::{Former, NfCounters};
 use crate::course::{Course, Seat};
+use crate::device::NextDevice;
 use crate::parts::Parts;
 use crate::published::Published;
 use crate::reload::{Reload, ReloadError};
@@ -68,6 +69,8 @@ pub(super) struct NextNf {
     pub(super) renewal: Option<Renewal>,
     /// Whether it may be divided.
     pub(super) may_divide: bool,
+    /// The device that does a part of its work.
+    pub(super) device: NextDevice,
 }
 
 /// What a generation leaves behind, to be ended and dropped where no packet waits.
@@ -105,6 +108,7 @@ impl Generation {
     ) -> Result<Self, RunError> {
         let inputs = Inputs::open(&plan, options, workers, control)?;
         let mut course = Course::new(&plan, workers);
+        course.start_devices(&plan).map_err(RunError::Device)?;
         state.import_all(&plan, &mut course)?;
         // Last, because it empties files.
         let outputs = Outputs::open(&plan, options, control, inputs.len())?;
@@ -248,7 +252,7 @@ impl Seats<'_> {
     /// The NFs of the next generation.
     fn renew(mut self, nfs: Vec<NextNf>, former: &mut Former, retired: &mut Retired) -> Vec<Seat> {
         let mut seats = Vec::with_capacity(nfs.len());
-        for (at, NextNf { was, seat, renewal, .. }) in nfs.into_iter().enumerate() {
+        for (at, NextNf { was, seat, renewal, device, .. }) in nfs.into_iter().enumerate() {
             let running = was.and_then(|was| self.seats[usize::from(was.0)].take());
             let mut seat = match (seat, running) {
                 (Some(seat), Some(running)) => self.replace(running, seat, retired),
@@ -256,11 +260,16 @@ impl Seats<'_> {
             };
             let left = renewal.and_then(|renewal| renewal(&mut *seat.member.function));
             retired.rest.extend(left);
+            if let NextDevice::Other(device) = device {
+                let old = std::mem::replace(&mut seat.member.device, device);
+                retired.rest.push(Box::new(old));
+            }
             seat.renumber(NfIndex(at as u16));
             seats.push(seat);
         }
         for seat in self.seats.into_iter().flatten() {
-            let Seat { member: Member { nf, function, counters, .. }, parts } = seat.sum();
+            let Seat { member: Member { nf, function, counters, device, .. }, parts } = seat.sum();
+            retired.rest.push(Box::new(device));
             former.add_nf(self.plan.nfs[usize::from(nf.0)].kind.name, &counters);
             retired.functions.push(function);
             retired.large.push((counters, parts));
@@ -270,7 +279,9 @@ impl Seats<'_> {
 
     /// Lets the instance of `new` take the place of the `running` one, with its counts.
     fn replace(&self, running: Seat, mut new: Seat, retired: &mut Retired) -> Seat {
-        let Seat { member: Member { nf, mut function, counters, .. }, parts } = running.sum();
+        let Seat { member: Member { nf, mut function, counters, device, .. }, parts } =
+            running.sum();
+        retired.rest.push(Box::new(device));
         let unused = std::mem::replace(&mut new.member.counters, counters);
         retired.large.push((unused, parts));
         if self.moved.contains(&nf) {

@@ -104,7 +104,12 @@ fn through(generation: &mut Generation, session: &mut Session<'_>, burst: &mut B
     let start = if watch.timed { cycles::now() } else { 0 };
     course.serve(burst, watch);
     transmit(burst, watch, |output, round, lanes| outputs.send(output, round, lanes, control));
-    course.stations.iter_mut().for_each(|station| station.flush(burst, failures));
+    for station in &mut course.stations {
+        if station.check_devices(failures) {
+            control.stop();
+        }
+        station.flush(burst, failures);
+    }
     outputs.export(burst, plan, control);
     burst.count(|tally| outputs.count(tally));
     burst.answer();

@@ -18,6 +18,7 @@ use super::pauses::Pauses;
 use super::ports::{NextPort, check_options, claim_files, claim_output, open_paced, queues};
 use crate::control::Control;
 use crate::course::{Seat, classification, divisible};
+use crate::device::{Device, NextDevice};
 use crate::reload::{Answer, Reload, ReloadError, Waiting};
 use crate::report::PauseReport;
 
@@ -214,9 +215,18 @@ fn build(
             Heir::New => (None, None, false),
         };
         let seat = || Seat::new(&plan, NfIndex(at as u16), workers, may_divide[at]);
-        NextNf { was, seat: (!runs_on).then(seat), renewal, may_divide: may_divide[at] }
+        // A device reads what the NF was made of.
+        let is_same = |was: NfIndex| running.nfs[usize::from(was.0)].device == plan.nfs[at].device;
+        let device = if reload.dry_run || runs_on && renewal.is_none() && was.is_some_and(is_same) {
+            NextDevice::Same
+        } else {
+            let device = Device::start(&plan, NfIndex(at as u16)).map_err(RunError::Device)?;
+            NextDevice::Other(device)
+        };
+        let (seat, may_divide) = ((!runs_on).then(seat), may_divide[at]);
+        Ok(NextNf { was, seat, renewal, may_divide, device })
     };
-    let nfs = nfs.into_iter().enumerate().map(next).collect();
+    let nfs = nfs.into_iter().enumerate().map(next).collect::<Result<_, RunError>>()?;
     let start = PacedStart::default();
     let queues = queues(&plan, options, workers);
     let open = |input: &InputPlan| open_paced(&plan, input, options, queues, &start, stop);

@@ -188,6 +188,11 @@ impl<'a> Stages<'a> {
     /// Lets the NFs of a station process a burst whose turn it is there.
     pub(super) fn serve(&self, station: &mut Station, burst: &mut Burst, watch: &mut Watch) {
         station.serve(&self.routing, burst, watch);
+        let mut failures = Vec::new();
+        if station.check_devices(&mut failures) {
+            self.fail(failures);
+            self.control.stop();
+        }
         self.flush(station, burst);
     }
 

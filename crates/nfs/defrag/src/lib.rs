@@ -39,6 +39,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: true,
+    runs_on_devices: false,
     bypass_hazard: Some("NFs after it would see fragments"),
     options: || schemars::schema_for!(Options),
     build,

@@ -36,6 +36,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: true,
+    runs_on_devices: false,
     bypass_hazard: Some("packets that its rules drop would pass"),
     options: || schemars::schema_for!(Options),
     build,

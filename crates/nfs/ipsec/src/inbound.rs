@@ -4,8 +4,10 @@ use thalweg_packet::checksum::is_ipv4_header_bad;
 use thalweg_packet::wire::{ethertype, header_len, ip_proto};
 use thalweg_packet::{Batch, Cut, DropReason, field};
 
+use super::device;
 use super::sa::Inbound;
 use super::suite::HEADER;
+use thalweg_nf::device::DeviceJob;
 use thalweg_nf::toolkit::outer::congestion;
 
 /// A packet on its way out of a tunnel.
@@ -57,6 +59,18 @@ impl<'a> Arrival<'a> {
     /// The upper half of an extended sequence number.
     pub(super) fn high(&self) -> Option<u32> {
         self.sa.association.extended.then_some((self.number >> 32) as u32)
+    }
+
+    /// What a device has to do to open the packet, if one does its suite and the length is valid.
+    pub(super) fn job(&self) -> Option<DeviceJob> {
+        let len = self.end - self.start;
+        let argument = device::argument(self.sa.association.device?, true, self.high());
+        device::is_packet(len).then_some(DeviceJob {
+            lane: self.lane,
+            start: self.start,
+            len,
+            argument,
+        })
     }
 
     /// Records that the packet was authentic (only then does the window move, RFC 4303, 3.4.3),

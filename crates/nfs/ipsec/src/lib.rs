@@ -33,10 +33,12 @@ use thalweg_source::SourceError;
 
 use cipher::{Engine, Job};
 use config::{Databases, Options, Policy};
+use device::{DONE, REFUSED};
 use inbound::Arrival;
 use iv::IvSource;
 use outbound::{Departure, Fate, no_number};
 use sa::{Received, Receiver};
+use thalweg_nf::device::{DeviceJob, DeviceResult, DeviceWork, OnDevice};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::fragment::Cutter;
 use thalweg_nf::toolkit::icmp_error::IcmpSender;
@@ -59,6 +61,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: false,
+    runs_on_devices: true,
     bypass_hazard: Some("packets would leave unprotected"),
     options: || schemars::schema_for!(Options),
     build,
@@ -100,10 +103,15 @@ impl Blueprint for IpsecBlueprint {
             engine: Engine::new(Isa::active()),
             ivs: IvSource::new(self.seed).expect("the random source worked when the NF was built"),
             ip_id: 0,
+            jobs: None,
             cutter: Cutter::default(),
             icmp: IcmpSender::new(IcmpSender::DEFAULT_RATE),
             figures: Figures::default(),
         })
+    }
+
+    fn device_work(&self) -> Option<DeviceWork> {
+        self.databases.device_keys.work()
     }
 
     fn describe(&self) -> String {
@@ -151,6 +159,8 @@ struct Ipsec {
     engine: Engine,
     ivs: IvSource,
     ip_id: u16,
+    /// Jobs for a device, if it does what it can.
+    jobs: Option<Vec<DeviceJob>>,
     cutter: Cutter,
     icmp: IcmpSender,
     figures: Figures,
@@ -232,6 +242,10 @@ impl NetworkFunction for Ipsec {
 
     fn state_version(&self) -> u16 {
         STATE_VERSION
+    }
+
+    fn on_device(&mut self) -> Option<&mut dyn OnDevice> {
+        Some(self)
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
@@ -337,9 +351,30 @@ impl Ipsec {
                 }
             }
         }
+        if let Some(jobs) = &mut self.jobs {
+            arrivals.retain(|arrival| match arrival.job() {
+                Some(job) => {
+                    jobs.push(job);
+                    false
+                }
+                None => true,
+            });
+        }
         let (whole, authentic) = self.open(batch, &arrivals);
+        self.unwrap(batch, &arrivals, (whole, authentic), context);
+    }
+
+    /// Takes packets out of their tunnels, of which those of `authentic` are open and those of `whole`
+    /// could be.
+    fn unwrap(
+        &mut self,
+        batch: &mut Batch,
+        arrivals: &[Arrival<'_>],
+        (whole, authentic): (Lanes, Lanes),
+        context: &mut Context<'_>,
+    ) {
         let mut good = Lanes::NONE;
-        for arrival in &arrivals {
+        for arrival in arrivals {
             let lane = arrival.lane;
             let opened = if authentic.contains(lane) {
                 arrival.unwrap(batch)
@@ -415,18 +450,22 @@ impl Ipsec {
                 }
             }
         }
-        self.protect(batch, &mut departures, |lane, reason| context.drop(lane, reason));
+        let mut jobs = self.jobs.take();
+        self.protect(batch, &mut departures, jobs.as_mut(), |lane, reason| {
+            context.drop(lane, reason);
+        });
         if context.is_traced() {
             departures.iter().for_each(|departure| explain(departure, context));
         }
         for (emitted, departures) in context.emitted().batches_mut().iter_mut().zip(&mut fragments)
         {
             let mut refused = Lanes::NONE;
-            self.protect(emitted, departures, |lane, _| refused.insert(lane));
+            self.protect(emitted, departures, None, |lane, _| refused.insert(lane));
             self.figures.lost_fragments += refused.count() as u64;
             emitted.release(refused);
         }
         self.cut_outside(&departures, batch, context);
+        self.jobs = jobs;
     }
 
     /// Applies a policy that does not protect: bypass or discard.
@@ -443,11 +482,13 @@ impl Ipsec {
         context.drop(lane, DropReason::NoPolicy);
     }
 
-    /// Puts packets into their tunnels; refuses those without room or a sequence number.
+    /// Puts packets into their tunnels; refuses those without room or a sequence number. What a device
+    /// can do is left to it, if there are `device_jobs`.
     fn protect(
         &mut self,
         batch: &mut Batch,
         departures: &mut [Departure<'_>],
+        mut device_jobs: Option<&mut Vec<DeviceJob>>,
         mut refuse: impl FnMut(usize, DropReason),
     ) {
         let (mut lanes, mut in_udp) = (Lanes::NONE, false);
@@ -473,11 +514,19 @@ impl Ipsec {
         }
         let wrapped = departures.iter().filter(|departure| departure.number.is_some());
         let mut jobs: ArrayVec<Job<'_>, BATCH> = ArrayVec::new();
+        let mut left = Lanes::NONE;
         let places = batch.reshape_each(wrapped.clone().map(Departure::shape));
         for (bytes, departure) in places.zip(wrapped.clone()) {
             let (Some(bytes), Some(number)) = (bytes, departure.number) else { continue };
             self.ip_id = self.ip_id.wrapping_add(1);
             let esp = departure.wrap(bytes, number, &mut self.ivs, self.ip_id);
+            if let Some(jobs) = &mut device_jobs
+                && let Some(job) = departure.job(esp.len())
+            {
+                jobs.push(job);
+                left.insert(departure.lane);
+                continue;
+            }
             let cipher = &departure.sa.association.cipher;
             if let Some(job) = Job::new(departure.lane, cipher, esp, departure.high()) {
                 jobs.push(job);
@@ -486,6 +535,7 @@ impl Ipsec {
         self.engine.seal(&mut jobs);
         let sealed: Lanes = jobs.iter().filter(|job| job.is_done()).map(|job| job.lane).collect();
         drop(jobs);
+        let sealed = sealed.or(left);
         debug_assert_eq!(sealed, lanes, "every wrapped packet can be sealed");
         lanes.without(sealed).into_iter().for_each(|lane| refuse(lane, DropReason::NoRoom));
         if in_udp {
@@ -493,6 +543,55 @@ impl Ipsec {
         }
         self.figures.protected += sealed.count() as u64;
         batch.mark_changed(sealed);
+    }
+}
+
+impl OnDevice for Ipsec {
+    fn begin(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        context: &mut Context<'_>,
+        jobs: &mut Vec<DeviceJob>,
+    ) {
+        self.jobs = Some(std::mem::take(jobs));
+        self.process(batch, lanes, context);
+        *jobs = self.jobs.take().unwrap_or_default();
+    }
+
+    fn finish(&mut self, batch: &mut Batch, results: &[DeviceResult], context: &mut Context<'_>) {
+        let databases = self.databases.clone();
+        let mut arrivals: ArrayVec<Arrival<'_>, BATCH> = ArrayVec::new();
+        let (mut whole, mut authentic) = (Lanes::NONE, Lanes::NONE);
+        for &(lane, result) in results {
+            let result = result.map(|[result, _]| result);
+            // The packet is not parsed anew yet: its headers are those that the first half saw.
+            if !matches!(kind(&databases, batch, lane), PacketKind::Tunnel) {
+                if result != Some(DONE) {
+                    self.figures.protected -= 1;
+                    context.drop(lane, DropReason::DeviceFailed);
+                }
+                continue;
+            }
+            if result.is_none() {
+                context.drop(lane, DropReason::DeviceFailed);
+                continue;
+            }
+            match arrival(&databases, batch, lane) {
+                Ok(arrival) => arrivals.push(arrival),
+                Err((reason, why)) => {
+                    context.explain(lane, || why.into());
+                    context.drop(lane, reason);
+                }
+            }
+            if result == Some(DONE) {
+                authentic.insert(lane);
+            }
+            if matches!(result, Some(DONE | REFUSED)) {
+                whole.insert(lane);
+            }
+        }
+        self.unwrap(batch, &arrivals, (whole, authentic), context);
     }
 }
 

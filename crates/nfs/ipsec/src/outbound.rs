@@ -4,9 +4,11 @@ use thalweg_cpu::prefetch;
 use thalweg_packet::wire::{header_len, ip_proto};
 use thalweg_packet::{Batch, DropReason, field};
 
+use super::device;
 use super::iv::IvSource;
 use super::sa::{DontFragment, Outbound};
 use super::suite::{HEADER, Suite};
+use thalweg_nf::device::DeviceJob;
 use thalweg_nf::toolkit::fragment::may_fragment;
 use thalweg_nf::toolkit::outer::{Varying, write_udp};
 
@@ -113,6 +115,15 @@ impl<'a> Departure<'a> {
     /// The upper half of an extended sequence number.
     pub(super) fn high(&self) -> Option<u32> {
         self.number.filter(|_| self.sa.association.extended).map(|number| (number >> 32) as u32)
+    }
+
+    /// What a device has to do to seal its ESP of `len` bytes, if one does its suite, and nothing comes
+    /// after: no checksum over ESP, no fragmentation.
+    pub(super) fn job(&self, len: usize) -> Option<DeviceJob> {
+        let association = &self.sa.association;
+        let argument = device::argument(association.device?, false, self.high());
+        let is_last = association.udp.is_none() && !self.is_to_cut();
+        is_last.then_some(DeviceJob { lane: self.lane, start: self.esp_at(), len, argument })
     }
 
     /// Where ESP begins, once the tunnel header is in place.

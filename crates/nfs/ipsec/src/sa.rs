@@ -33,6 +33,8 @@ pub(super) struct Association {
     /// Source and destination port of the UDP header around ESP (RFC 3948).
     pub(super) udp: Option<(u16, u16)>,
     pub(super) lifetime: Lifetime,
+    /// Its number in the table of a device that does its suite; `None` for other suites.
+    pub(super) device: Option<usize>,
 }
 
 impl Association {

@@ -68,6 +68,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: true,
+    runs_on_devices: false,
     bypass_hazard: Some("connections that its rules block would pass"),
     options: || schemars::schema_for!(Options),
     #[cfg(feature = "ndpi")]

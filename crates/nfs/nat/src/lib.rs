@@ -51,6 +51,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: true,
+    runs_on_devices: false,
     bypass_hazard: Some("packets would leave with their internal addresses"),
     options: || schemars::schema_for!(Options),
     build,

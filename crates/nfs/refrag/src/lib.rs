@@ -21,6 +21,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: true,
+    runs_on_devices: false,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,

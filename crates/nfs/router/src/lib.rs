@@ -76,6 +76,7 @@ pub const KIND: Kind = Kind {
     chooses_output: true,
     keeps_names: true,
     takes_supers: true,
+    runs_on_devices: false,
     bypass_hazard: Some("packets would leave without a next hop"),
     options: || schemars::schema_for!(Options),
     build,

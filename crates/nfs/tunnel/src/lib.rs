@@ -39,6 +39,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: false,
     takes_supers: false,
+    runs_on_devices: false,
     bypass_hazard: Some("packets would leave outside of their tunnel"),
     options: || schemars::schema_for!(Options),
     build,

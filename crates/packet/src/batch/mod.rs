@@ -308,6 +308,27 @@ impl Batch {
         }
     }
 
+    /// Takes the frame of a packet, whose lane stays occupied, and where the packet is in it: for a
+    /// device that works on the bytes, which nothing else can reach meanwhile. `None` when the lane has
+    /// no frame.
+    #[inline]
+    pub fn lend(&mut self, lane: usize) -> Option<(Frame, std::ops::Range<usize>)> {
+        let (offset, len) = (self.offsets[lane] as usize, self.lens[lane] as usize);
+        Some((self.frames.get_mut(lane)?.take()?, offset..offset + len))
+    }
+
+    /// Puts a frame that was [lent](Self::lend) back into its lane. Without it, the lane is
+    /// [released](Self::release) as one whose frame is lost.
+    ///
+    /// # Panics
+    /// When the lane has a frame or no packet, or the frame is of another pool.
+    #[inline]
+    pub fn restore(&mut self, lane: usize, frame: Frame) {
+        self.pool.assert_own(&frame);
+        assert!(self.occupied.contains(lane) && self.frames[lane].is_none(), "a frame was lent");
+        self.frames[lane] = Some(frame);
+    }
+
     /// The packet's bytes, from the Ethernet header on.
     ///
     /// # Panics

@@ -147,6 +147,7 @@ impl Reader<'_> {
             extended: sa.esn,
             udp: self.ports(&sa),
             lifetime: self.lifetime(&sa),
+            device: self.device_keys.add(suite, &key, &auth_key),
         };
         match sa.direction {
             Direction::In => self.inbound(association, &sa),

@@ -16,6 +16,7 @@ use thalweg_packet::{PacketType, field};
 use thalweg_source::{Place, SourceError};
 use toml::Spanned;
 
+use super::device::DeviceKeys;
 use super::sa::{DontFragment, Inbound, Outbound, Receiver};
 use association::SaOptions;
 use thalweg_nf::toolkit::rules::RuleList;
@@ -102,6 +103,7 @@ pub(super) struct Databases {
     pub(super) udp_ends: HashSet<(IpAddr, u16)>,
     pub(super) own: OwnAddresses,
     pub(super) warnings: Vec<SourceError>,
+    pub(super) device_keys: DeviceKeys,
 }
 
 /// The source addresses of ICMP errors.
@@ -138,6 +140,7 @@ pub(super) fn read(section: &Section<'_>, seed: Seed) -> Result<Databases, Build
         refused: HashSet::new(),
         mtus: HashMap::new(),
         rules: RuleList::default(),
+        device_keys: DeviceKeys::default(),
     };
     let own = reader.own_addresses(&options);
     for sa in options.sa {
@@ -157,7 +160,7 @@ pub(super) fn read(section: &Section<'_>, seed: Seed) -> Result<Databases, Build
         policies.extend(reader.policy(packet_type, policy));
     }
     let warnings = reader.unheard(own, &policies);
-    let Reader { mut errors, inbound, outbound, mut rules, .. } = reader;
+    let Reader { mut errors, inbound, outbound, mut rules, device_keys, .. } = reader;
     let selective = inbound.values().filter(|sa| sa.is_selective());
     let ids = rules.next_id().0..;
     rules.extend(selective.zip(ids).map(|(sa, id)| expected(sa, RuleId(id))));
@@ -170,7 +173,7 @@ pub(super) fn read(section: &Section<'_>, seed: Seed) -> Result<Databases, Build
     let ends = inbound.values().map(end).collect();
     let udp_end = |sa: &Arc<Inbound>| Some((end(sa), sa.association.udp?.1));
     let udp_ends = inbound.values().filter_map(udp_end).collect();
-    Ok(Databases { inbound, outbound, policies, table, ends, udp_ends, own, warnings })
+    Ok(Databases { inbound, outbound, policies, table, ends, udp_ends, own, warnings, device_keys })
 }
 
 /// The rule, ahead of all policies, for packets that should have arrived through a tunnel.
@@ -222,6 +225,8 @@ struct Reader<'a> {
     refused: HashSet<String>,
     /// Spans of the configured MTUs, by the name of the outbound association.
     mtus: HashMap<String, Range<usize>>,
+    /// The keys of associations that a device can serve.
+    device_keys: DeviceKeys,
     /// The patterns of policies.
     rules: RuleList,
 }

@@ -1,14 +1,16 @@
 //! Ciphers as a device can do them: AES-128-CBC with HMAC-SHA1-96, whole packets in place.
 
+mod keys;
 mod tables;
 
 use thalweg_nf::device::DeviceFunction;
 use zeroize::Zeroizing;
 
 use crate::cipher::{Cipher, Job, seal_or_open};
-use crate::suite::{Aes, Hash, Suite};
+use crate::suite::{Aes, HEADER, Hash, Suite};
 use tables::{AUTH_KEY, KEY};
 
+pub(crate) use keys::DeviceKeys;
 pub use tables::{Association, table};
 
 /// The suite that devices do.
@@ -31,6 +33,12 @@ pub const REFUSED: u32 = 2;
 pub fn argument(association: usize, opens: bool, high: Option<u32>) -> [u32; 2] {
     let flags = u32::from(opens) | (u32::from(high.is_some()) << 1);
     [(association as u32) << 2 | flags, high.unwrap_or(0)]
+}
+
+/// Whether `len` bytes can be an ESP packet of the suite.
+pub(crate) fn is_packet(len: usize) -> bool {
+    const AROUND: usize = HEADER + 16 + 12;
+    len > AROUND && (len - AROUND).is_multiple_of(16)
 }
 
 /// The reference of `esp.cl`.
