@@ -1,12 +1,4 @@
-// A batch: a work-item a packet, and an end. Defined ahead of this text: the functions with `work`.
-
-typedef struct {
-    ulong offset;
-    uint length;
-    uint flag;
-    uint argument[2];
-    uint result[2];
-} slot_t;
+// A batch: a work-item a packet, and an end. Defined ahead of this text: the functions with `work`, and slots.
 
 kernel void batch(global slot_t *slots, uint count, global uchar *packets, global const uchar *table)
 {

@@ -1,8 +1,8 @@
 // A work-group of a resident kernel: the device's side of the protocol in region.rs.
 //
 // Defined ahead of this text: LANES, ROWS, LINE (words of a line), SLOTS_AT (the word at which slots
-// begin), PAUSE (what a work-group does before it looks again), and the functions with `work`, which
-// calls one by its number.
+// begin), PAUSE (what a work-group does before it looks again), slots, and the functions with `work`,
+// which calls one by its number.
 
 #if defined(__opencl_c_atomic_scope_all_devices) || __OPENCL_C_VERSION__ == 200
 #define EVERYWHERE memory_scope_all_svm_devices
@@ -10,14 +10,6 @@
 // The processor is the device.
 #define EVERYWHERE memory_scope_device
 #endif
-
-typedef struct {
-    ulong offset;
-    uint length;
-    uint flag;
-    uint argument[2];
-    uint result[2];
-} slot_t;
 
 uint acquire(global uint *word)
 {

@@ -19,7 +19,7 @@ pub(super) fn of(shape: Shape, functions: &[DeviceFunction], pause: &str) -> Str
     define("SLOTS_AT", &shape.slots_at());
     define("PAUSE", &pause);
     add(&mut text, functions);
-    text += include_str!("resident.cl");
+    text += concat!(include_str!("slot.cl"), include_str!("resident.cl"));
     text
 }
 
@@ -27,7 +27,7 @@ pub(super) fn of(shape: Shape, functions: &[DeviceFunction], pause: &str) -> Str
 pub(super) fn of_batches(functions: &[DeviceFunction]) -> String {
     let mut text = String::new();
     add(&mut text, functions);
-    text += include_str!("batch.cl");
+    text += concat!(include_str!("slot.cl"), include_str!("batch.cl"));
     text
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::backends;
 use proptest::prelude::*;
-use thalweg_accel::{Accelerator, Job, Options, Partition, Syncer};
+use thalweg_accel::{Accelerator, Backend, Job, Options, Partition, Syncer};
 use thalweg_ipsec::device::{DONE, ESP, REFUSED, argument, table};
 use thalweg_packet::Pool;
 
@@ -31,6 +31,15 @@ fn keys() -> Vec<([u8; 16], [u8; 20])> {
         (std::array::from_fn(|at| n * 7 + at as u8), std::array::from_fn(|at| n + at as u8))
     };
     (0..3).map(keys).collect()
+}
+
+/// Starts ESP with this table on a device, and a pool in its memory.
+fn start(backend: &dyn Backend, table: &[u8]) -> (Accelerator, Arc<Pool>) {
+    let memory = backend.allocate(Pool::region_len(128, 2048)).unwrap();
+    let pool = Arc::new(Pool::new(memory, 2048).unwrap());
+    let partition = Partition { function: ESP, table: table.to_vec(), work_groups: 1 };
+    let options = Options { patience: Duration::from_secs(20), ..Options::default() };
+    (Accelerator::start(backend, vec![partition], options, pool.clone()).unwrap(), pool)
 }
 
 /// Sends all packets through the device; returns their results and bytes.
@@ -66,12 +75,7 @@ fn packets_are_sealed_and_opened_as_by_the_portable_code() {
     let table = table(&associations);
     let devices = backends();
     for backend in &devices.all {
-        let memory = backend.allocate(Pool::region_len(128, 2048)).unwrap();
-        let pool = Arc::new(Pool::new(memory, 2048).unwrap());
-        let partition = Partition { function: ESP, table: table.clone(), work_groups: 1 };
-        let options = Options { patience: Duration::from_secs(20), ..Options::default() };
-        let mut accelerator =
-            Accelerator::start(&**backend, vec![partition], options, pool.clone()).unwrap();
+        let (mut accelerator, pool) = start(&**backend, &table);
         let syncer = RefCell::new(accelerator.syncers(1).unwrap().remove(0));
         let cases = ProptestConfig::with_cases(thalweg_testkit::cases(30));
         let (sealed, refused) = (RefCell::new(0), RefCell::new(0));
@@ -116,12 +120,7 @@ fn bytes_that_are_no_packet_stay_as_they_are() {
     let table = table(&[(&keys[0].0, &keys[0].1)]);
     let devices = backends();
     for backend in &devices.all {
-        let memory = backend.allocate(Pool::region_len(128, 2048)).unwrap();
-        let pool = Arc::new(Pool::new(memory, 2048).unwrap());
-        let partition = Partition { function: ESP, table: table.clone(), work_groups: 1 };
-        let options = Options { patience: Duration::from_secs(20), ..Options::default() };
-        let mut accelerator =
-            Accelerator::start(&**backend, vec![partition], options, pool.clone()).unwrap();
+        let (mut accelerator, pool) = start(&**backend, &table);
         let mut syncer = accelerator.syncers(1).unwrap().remove(0);
         let packets: Vec<_> = (0..80)
             .flat_map(|len| [(vec![7u8; len], argument(0, len % 2 == 0, None))])

@@ -1,5 +1,6 @@
 //! Ciphers as a device can do them: AES-128-CBC with HMAC-SHA1-96, whole packets in place.
 
+mod halves;
 mod keys;
 mod tables;
 
