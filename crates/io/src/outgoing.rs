@@ -1,10 +1,29 @@
-//! Packets as the kernel sends them, super-packets whole: after a virtio network header.
+//! Packets on their way to a medium: out of a batch or in it; or as the kernel sends them, super-packets
+//! whole: after a virtio network header.
 
 use arrayvec::ArrayVec;
 use thalweg_packet::wire::{ethertype, header_len};
 use thalweg_packet::{Batch, DropReason};
 
 use crate::offload::{HEADER, Segmentation};
+
+/// The packets of a call of an output that can send them out of their frames.
+pub(crate) enum Packets<'a> {
+    /// They stay in the batch.
+    Kept(&'a Batch),
+    /// Their frames may be taken out of the batch.
+    Given(&'a mut Batch),
+}
+
+impl Packets<'_> {
+    #[inline]
+    pub(crate) fn batch(&self) -> &Batch {
+        match self {
+            Self::Kept(batch) => batch,
+            Self::Given(batch) => batch,
+        }
+    }
+}
 
 /// A packet as it is sent: the header of its offloads, and itself. In a super-packet the sum of the
 /// pseudo-header takes the place of the transport checksum.

@@ -321,8 +321,8 @@ pub trait Output: Send {
         Shortfall::default()
     }
 
-    /// Takes the packets that were reported as sent and were lost since, of an output that goes on. It
-    /// is asked for them after each [`check`](Self::check).
+    /// Takes the packets that were reported as sent and were lost since, of an output that goes on.
+    /// Called after each [`check`](Self::check).
     fn take_lost(&mut self) -> Lost {
         Lost::default()
     }

@@ -316,7 +316,7 @@ impl Purse {
         let missing = wanted.saturating_sub(self.len());
         mbufs.pool.take_many(missing, |frame| {
             let index = mbufs.loans.lend(frame).expect("the pool hands out no large frames here");
-            // SAFETY: there is an mbuf for the frame, which was just lent, so that nobody uses it, and
+            // SAFETY: there is an mbuf for the frame, which was just lent, so that nothing else uses it, and
             // there is room for all.
             unsafe { thalweg_dpdk_lend(mbufs.raw.as_ptr(), self.raw.as_ptr(), index) };
         }) == missing

@@ -51,7 +51,7 @@ impl Loans {
             return None;
         }
         let place = loan.frame.get();
-        // SAFETY: this thread alone has changed `is_lent`, and nobody writes until the frame is out.
+        // SAFETY: this thread alone has changed `is_lent`, and no thread writes until the frame is out.
         unsafe { (*place).take() }
     }
 

@@ -11,7 +11,7 @@ use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Frame, HEADROOM, Lane
 use super::binding::{Leaving, Purse};
 use super::device::{Device, Direction, Lease};
 use super::settings::DpdkSettings;
-use crate::outgoing::link_len;
+use crate::outgoing::{Packets, link_len};
 use crate::port::{IoError, Lost, Output, OutputFailure, PATIENCE, Shortfall};
 
 /// Sends packets by a queue of a device, out of their frames.
@@ -33,23 +33,6 @@ pub(super) struct DpdkOutput {
     /// Whether the descriptors were in use for longer than packets wait.
     is_stuck: bool,
     is_gone: bool,
-}
-
-/// The packets of a call.
-enum Packets<'a> {
-    /// They stay in the batch.
-    Kept(&'a Batch),
-    /// Their frames are sent.
-    Given(&'a mut Batch),
-}
-
-impl Packets<'_> {
-    fn batch(&self) -> &Batch {
-        match self {
-            Self::Kept(batch) => batch,
-            Self::Given(batch) => batch,
-        }
-    }
 }
 
 impl DpdkOutput {
@@ -91,15 +74,23 @@ impl DpdkOutput {
         self.lease.device()
     }
 
+    /// Sends packets; fails if the device was removed.
     fn transmit(
         &mut self,
         packets: &mut Packets<'_>,
         lanes: Lanes,
         drops: &mut DropCounts,
-    ) -> Lanes {
+    ) -> Result<Lanes, OutputFailure> {
+        let lanes = lanes.and(packets.batch().lanes());
+        if self.is_gone
+            && let Err(error) = self.device().check()
+        {
+            drops.add(DropReason::OutputFailed, lanes.count() as u64);
+            return Err(OutputFailure { error, sent: Lanes::NONE, lost: Lost::default() });
+        }
         let mut leaving = ArrayVec::new();
         let mut sent = Lanes::NONE;
-        for lane in lanes.and(packets.batch().lanes()) {
+        for lane in lanes {
             match self.prepare(packets, lane) {
                 Ok(packet) => {
                     leaving.push(packet);
@@ -117,7 +108,7 @@ impl DpdkOutput {
         }
         // What the driver has returned.
         self.purse.give_back(0);
-        sent
+        Ok(sent)
     }
 
     /// Hands packets to the driver; those are left that it has not taken within a second.
@@ -179,12 +170,6 @@ impl DpdkOutput {
         self.copied += 1;
         Ok(Leaving { lane, frame, place, len })
     }
-
-    /// The failure of an output whose device was removed.
-    fn fail(error: IoError, lanes: Lanes, drops: &mut DropCounts) -> OutputFailure {
-        drops.add(DropReason::OutputFailed, lanes.count() as u64);
-        OutputFailure { error, sent: Lanes::NONE, lost: Lost::default() }
-    }
 }
 
 impl Output for DpdkOutput {
@@ -194,12 +179,7 @@ impl Output for DpdkOutput {
         lanes: Lanes,
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure> {
-        if self.is_gone
-            && let Err(error) = self.device().check()
-        {
-            return Err(Self::fail(error, lanes.and(batch.lanes()), drops));
-        }
-        Ok(self.transmit(&mut Packets::Kept(batch), lanes, drops))
+        self.transmit(&mut Packets::Kept(batch), lanes, drops)
     }
 
     fn send_frames(
@@ -208,12 +188,7 @@ impl Output for DpdkOutput {
         lanes: Lanes,
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure> {
-        if self.is_gone
-            && let Err(error) = self.device().check()
-        {
-            return Err(Self::fail(error, lanes.and(batch.lanes()), drops));
-        }
-        Ok(self.transmit(&mut Packets::Given(batch), lanes, drops))
+        self.transmit(&mut Packets::Given(batch), lanes, drops)
     }
 
     fn flush(&mut self) -> Result<(), OutputFailure> {

@@ -12,6 +12,7 @@ use super::registry::{Direction, Lease};
 use super::sender::{Put, Sender};
 use super::settings::MemifSettings;
 use super::shared::{Channel, Share, Shared};
+use crate::outgoing::Packets;
 use crate::port::{IoError, Output, OutputFailure, PATIENCE, Shortfall};
 
 /// Sends packets by shared memory (memif).
@@ -30,24 +31,6 @@ pub struct MemifOutput {
     is_stuck: bool,
     /// The longest packet dropped because it is longer than all buffers, in bytes.
     longest: usize,
-}
-
-/// The packets of a call.
-enum Packets<'a> {
-    /// They stay in the batch.
-    Kept(&'a Batch),
-    /// Their frames may be sent.
-    Given(&'a mut Batch),
-}
-
-impl Packets<'_> {
-    #[inline]
-    fn batch(&self) -> &Batch {
-        match self {
-            Self::Kept(batch) => batch,
-            Self::Given(batch) => batch,
-        }
-    }
 }
 
 impl MemifOutput {

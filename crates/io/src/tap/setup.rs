@@ -8,17 +8,14 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
+use thalweg_source::netlink::{self, push_attribute};
 
-/// The length of the headers of a netlink message and of an attribute, in bytes.
-const MESSAGE: usize = 16;
-const ATTRIBUTE: usize = 4;
-/// The types of messages, and of the kernel's answer.
+/// The types of messages.
 const NEW_LINK: u16 = 16;
 const NEW_ADDRESS: u16 = 20;
 const DELETE_ADDRESS: u16 = 21;
-const ERROR: u16 = 2;
-/// Flags: a request that is to be answered, and what it makes may be there.
-const REQUEST: u16 = 0x01 | 0x04;
+/// Flags: the request is to be answered, and what it makes may be there.
+const ANSWER: u16 = 0x04;
 const CREATE: u16 = 0x100 | 0x400;
 /// Attributes of links (`IFLA_*`) and of addresses (`IFA_*`).
 const LINK_MAC: u16 = 1;
@@ -71,10 +68,10 @@ impl Setup {
         body.extend(UP.to_ne_bytes());
         body.extend(UP.to_ne_bytes());
         if let Some(mtu) = mtu {
-            attribute(&mut body, LINK_MTU, &mtu.to_ne_bytes());
+            push_attribute(&mut body, LINK_MTU, &mtu.to_ne_bytes());
         }
         if let Some(mac) = mac {
-            attribute(&mut body, LINK_MAC, &mac);
+            push_attribute(&mut body, LINK_MAC, &mac);
         }
         self.request(NEW_LINK, 0, &body)
     }
@@ -100,19 +97,14 @@ impl Setup {
         };
         let mut body = vec![family as u8, prefix, flags, 0];
         body.extend(self.index.to_ne_bytes());
-        attribute(&mut body, LOCAL, &bytes);
-        attribute(&mut body, ADDRESS, &bytes);
+        push_attribute(&mut body, LOCAL, &bytes);
+        push_attribute(&mut body, ADDRESS, &bytes);
         body
     }
 
     /// Sends a message, and waits for the kernel's answer.
     fn request(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
-        let mut message = Vec::with_capacity(MESSAGE + body.len());
-        message.extend(((MESSAGE + body.len()) as u32).to_ne_bytes());
-        message.extend(kind.to_ne_bytes());
-        message.extend((REQUEST | flags).to_ne_bytes());
-        message.extend([0; 8]);
-        message.extend(body);
+        let message = netlink::request(kind, ANSWER | flags, 0, body);
         let kernel = SocketAddrNetlink::new(0, 0);
         sendto(&self.socket, &message, SendFlags::empty(), &kernel)?;
         let mut answer = [0; 1024];
@@ -123,26 +115,21 @@ impl Setup {
 
 /// The outcome that the kernel's answer reports.
 fn outcome(answer: &[u8]) -> io::Result<()> {
-    let kind = answer.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
-    let code = answer.get(MESSAGE..).and_then(|rest| rest.first_chunk());
-    match (kind, code.map(|code| i32::from_ne_bytes(*code))) {
-        (Some(ERROR), Some(0)) => Ok(()),
-        (Some(ERROR), Some(code)) => Err(io::Error::from_raw_os_error(code.saturating_neg())),
-        _ => Err(io::Error::other("an unknown answer of the kernel")),
+    match netlink::frames(answer).next().flatten().and_then(|frame| frame.error()) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(code)),
+        None => Err(io::Error::other("an unknown answer of the kernel")),
     }
-}
-
-/// Appends an attribute, padded to a multiple of four bytes.
-fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    body.extend(((ATTRIBUTE + value.len()) as u16).to_ne_bytes());
-    body.extend(kind.to_ne_bytes());
-    body.extend(value);
-    body.resize(body.len().next_multiple_of(4), 0);
 }
 
 #[cfg(test)]
 mod tests {
+    use thalweg_source::netlink::ERROR;
+
     use super::*;
+
+    /// The length of a message's header, in bytes.
+    const MESSAGE: usize = 16;
 
     #[test]
     fn an_address_has_a_prefix_that_fits() {
@@ -161,6 +148,7 @@ mod tests {
     fn only_the_kernel_s_acknowledgement_is_success() {
         let answer = |kind: u16, code: i32| {
             let mut answer = [0; MESSAGE + 4];
+            answer[..4].copy_from_slice(&(MESSAGE as u32 + 4).to_ne_bytes());
             answer[4..6].copy_from_slice(&kind.to_ne_bytes());
             answer[MESSAGE..].copy_from_slice(&code.to_ne_bytes());
             outcome(&answer)

@@ -10,7 +10,7 @@ use super::registry::Sending;
 use super::settings::XdpSettings;
 use crate::interface::{mtu, removed};
 use crate::links::KnownMtu;
-use crate::outgoing::link_len;
+use crate::outgoing::{Packets, link_len};
 use crate::port::{IoError, Lost, Output, OutputFailure, Shortfall};
 
 /// Sends packets by a queue of an interface by AF_XDP, out of their frames.
@@ -34,23 +34,6 @@ pub struct XdpOutput {
     is_down: bool,
     /// Whether the warning that the interface accepts no packets was logged.
     has_warned: bool,
-}
-
-/// The packets of a call.
-enum Packets<'a> {
-    /// They stay in the batch.
-    Kept(&'a Batch),
-    /// Their frames are sent.
-    Given(&'a mut Batch),
-}
-
-impl Packets<'_> {
-    fn batch(&self) -> &Batch {
-        match self {
-            Self::Kept(batch) => batch,
-            Self::Given(batch) => batch,
-        }
-    }
 }
 
 impl XdpOutput {
