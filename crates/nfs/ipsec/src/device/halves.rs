@@ -6,8 +6,9 @@ use thalweg_nf::{Context, NetworkFunction};
 use thalweg_packet::{BATCH, Batch, DropReason, Lanes};
 
 use super::{DONE, REFUSED};
+use crate::Ipsec;
 use crate::inbound::Arrival;
-use crate::{Ipsec, PacketKind, arrival, kind};
+use crate::packets::{PacketKind, arrival, kind};
 
 impl OnDevice for Ipsec {
     fn begin(

@@ -9,8 +9,9 @@ mod state;
 
 use proptest::prelude::*;
 use thalweg_packet::checksum::ChecksumStatus;
+use thalweg_packet::wire::ip_proto::ESP;
 use thalweg_packet::write::PacketBuilder;
-use thalweg_packet::{FiveTuple, Nanoseconds, Pool, PortIndex};
+use thalweg_packet::{FiveTuple, Nanoseconds, Pool, PortIndex, field};
 
 use super::suite::{Aes, Hash, Suite};
 use super::*;

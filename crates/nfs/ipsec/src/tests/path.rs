@@ -1,5 +1,7 @@
 //! Packets that their tunnel makes longer than the MTU of its path.
 
+use std::net::IpAddr;
+
 use super::*;
 
 /// The same packet, which may be fragmented.
