@@ -1,5 +1,6 @@
 //! A device at work: its kernel, its memory, and the syncers that feed it.
 
+use std::iter;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use thalweg_packet::Pool;
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
-use crate::region::{Assignment, Region, Shape, State};
+use crate::region::{Region, Shape, State};
 use crate::syncer::Syncer;
 
 /// A function on work-groups of a device: one NF's share of it.
@@ -51,7 +52,8 @@ pub struct Accelerator {
     resident: Box<dyn Resident>,
     region: Arc<Region>,
     pool: Arc<Pool>,
-    partitions: Vec<Partition>,
+    /// By partition: the name of its function, and its work-groups.
+    shares: Vec<(&'static str, usize)>,
     options: Options,
     /// Whether the queues have their syncers.
     is_shared: bool,
@@ -75,20 +77,17 @@ impl Accelerator {
         let tables: Vec<&[u8]> = partitions.iter().map(|p| &*p.table).collect();
         let memory = backend.allocate(Region::len_for(shape, &tables)?)?;
         let numbered = partitions.iter().enumerate();
-        let assignments: Vec<_> = numbered
-            .flat_map(|(number, partition)| {
-                let assignment = Assignment { function: number, table: number };
-                std::iter::repeat_n(assignment, partition.work_groups)
-            })
+        let of_groups: Vec<_> = numbered
+            .flat_map(|(number, partition)| iter::repeat_n(number, partition.work_groups))
             .collect();
-        let region = Arc::new(Region::new(memory, shape, &assignments, &tables)?);
+        let region = Arc::new(Region::new(memory, shape, &of_groups, &tables)?);
         let functions = partitions.iter().map(|partition| partition.function).collect();
+        let shares = partitions.iter().map(|p| (p.function.name, p.work_groups)).collect();
         let launch = Launch { region: region.clone(), pool: pool.clone(), functions };
         let resident = backend.start(launch)?;
         let device = backend.name();
         let is_shared = false;
-        let mut accelerator =
-            Self { device, resident, region, pool, partitions, options, is_shared };
+        let mut accelerator = Self { device, resident, region, pool, shares, options, is_shared };
         accelerator.wait_for_all()?;
         Ok(accelerator)
     }
@@ -124,15 +123,14 @@ impl Accelerator {
     /// When it is called twice: a queue has one syncer.
     pub fn syncers<T>(&mut self, number: usize) -> Result<Vec<Syncer<T>>, AccelError> {
         assert!(!self.is_shared, "a queue has one syncer");
-        let few = self.partitions.iter().find(|partition| partition.work_groups < number.max(1));
-        if let Some(Partition { function, work_groups, .. }) = few {
-            let (function, has) = (function.name, *work_groups);
+        let few = self.shares.iter().find(|(_, work_groups)| *work_groups < number.max(1));
+        if let Some(&(function, has)) = few {
             return Err(AccelError::TooFewWorkGroups { syncers: number, function, has });
         }
         self.is_shared = true;
         let mut shares = vec![Vec::new(); number];
         let mut first = 0;
-        for Partition { work_groups, .. } in &self.partitions {
+        for (_, work_groups) in &self.shares {
             for (syncer, share) in shares.iter_mut().enumerate() {
                 share.push((first + syncer..first + work_groups).step_by(number).collect());
             }

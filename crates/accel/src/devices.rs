@@ -27,7 +27,7 @@ pub struct Device {
     pub version: String,
     /// `gpu`, `cpu` or `other`.
     pub kind: &'static str,
-    /// Its compute units: at least so many work-groups run at once.
+    /// Its compute units: at least this number of work-groups run at once.
     pub compute_units: u32,
     /// What it can do.
     pub residency: Residency,

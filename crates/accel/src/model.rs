@@ -7,7 +7,7 @@ use loom::sync::Arc as LoomArc;
 use loom::thread;
 use thalweg_packet::{PacketMemory, Pool};
 
-use crate::region::{Assignment, Region, Shape};
+use crate::region::{Region, Shape};
 use crate::syncer::{Job, Syncer};
 use crate::work_group;
 
@@ -15,8 +15,7 @@ use crate::work_group;
 fn region() -> Arc<Region> {
     let shape = Shape { work_groups: 1, lanes: 2, rows: 2 };
     let memory = PacketMemory::anonymous(Region::len_for(shape, &[&[]]).unwrap()).unwrap();
-    let assignment = Assignment { function: 0, table: 0 };
-    Arc::new(Region::new(memory, shape, &[assignment], &[&[]]).unwrap())
+    Arc::new(Region::new(memory, shape, &[0], &[&[]]).unwrap())
 }
 
 /// Sends `packets` packets through a work-group on a thread of its own, in a queue of fewer slots.

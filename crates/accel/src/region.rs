@@ -71,15 +71,6 @@ impl Shape {
     }
 }
 
-/// What a work-group does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Assignment {
-    /// The number of its function.
-    pub(crate) function: usize,
-    /// The number of its table.
-    pub(crate) table: usize,
-}
-
 /// Whether a work-group is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -115,14 +106,15 @@ impl Region {
         Ok(of_tables.fold(4 * words, usize::saturating_add))
     }
 
-    /// Lays queues and tables into `memory`, for work-groups that have not started.
+    /// Lays queues and tables into `memory`, for work-groups that have not started: each has the function
+    /// and the table of one of `partitions`, by its number.
     ///
     /// # Errors
     /// When the shape is out of bounds, or the memory is too small.
     pub(crate) fn new(
         memory: PacketMemory,
         shape: Shape,
-        assignments: &[Assignment],
+        partitions: &[usize],
         tables: &[&[u8]],
     ) -> Result<Self, AccelError> {
         let needed = Self::len_for(shape, tables)?;
@@ -130,7 +122,7 @@ impl Region {
         if memory.len() < needed || needed / 4 > u32::MAX as usize {
             return Err(AccelError::Region { needed, len: memory.len() });
         }
-        assert_eq!(assignments.len(), shape.work_groups, "each work-group has an assignment");
+        assert_eq!(partitions.len(), shape.work_groups, "each work-group is of a partition");
         let words = Words::new(memory, needed / 4);
         let mut places = Vec::new();
         let mut at = shape.tables_at();
@@ -145,13 +137,13 @@ impl Region {
         }
         words.all()[..shape.tables_at()].iter().for_each(|word| word.store(0, Ordering::Relaxed));
         let mut region = Self { words, shape, duties: Vec::new() };
-        for (group, assignment) in assignments.iter().enumerate() {
-            let (at, len) = places[assignment.table];
-            let values = [assignment.function as u32, at as u32, len as u32];
+        for (group, &function) in partitions.iter().enumerate() {
+            let (at, len) = places[function];
+            let values = [function as u32, at as u32, len as u32];
             for (word, value) in region.line(1 + 2 * group)[1..].iter().zip(values) {
                 word.store(value, Ordering::Relaxed);
             }
-            region.duties.push(Duty { function: assignment.function, table: (4 * at, len) });
+            region.duties.push(Duty { function, table: (4 * at, len) });
         }
         Ok(region)
     }

@@ -3,6 +3,7 @@
 //! `unsafe` here: bytes of packets are reached by offsets from the pool's memory, as a device does it.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -58,17 +59,13 @@ fn run(launch: &Launch, group: usize) {
     let Launch { region, pool, functions } = launch;
     let scalar = functions[region.function(group)].scalar;
     let table = region.table(group);
-    let idle = &mut Idle::default();
-    let idle = std::cell::RefCell::new(idle);
-    work_group::serve(
-        region,
-        group,
-        |request| {
-            idle.borrow_mut().polls = 0;
-            work(pool, scalar, table, request)
-        },
-        || idle.borrow_mut().rest(),
-    );
+    // Looks in vain since the last packet.
+    let looks = Cell::new(0u32);
+    let serve = |request| {
+        looks.set(0);
+        work(pool, scalar, table, request)
+    };
+    work_group::serve(region, group, serve, || rest(looks.replace(looks.get().saturating_add(1))));
 }
 
 /// Calls the function on the bytes of a request.
@@ -85,20 +82,13 @@ fn work(pool: &Pool, scalar: Scalar, table: &[u8], request: Request) -> [u32; 2]
     scalar(bytes, request.argument, table)
 }
 
-/// What a work-group does without packets: looks again at once, then lets others run, then sleeps.
-#[derive(Default)]
-struct Idle {
-    polls: u32,
-}
-
-impl Idle {
-    fn rest(&mut self) {
-        self.polls = self.polls.saturating_add(1);
-        match self.polls {
-            0..64 => std::hint::spin_loop(),
-            64..10_000 => thread::yield_now(),
-            _ => thread::sleep(Duration::from_micros(50)),
-        }
+/// What a work-group does after this number of looks in vain: it looks again at once, then lets others
+/// run, then sleeps.
+fn rest(looks: u32) {
+    match looks {
+        0..64 => std::hint::spin_loop(),
+        64..10_000 => thread::yield_now(),
+        _ => thread::sleep(Duration::from_micros(50)),
     }
 }
 

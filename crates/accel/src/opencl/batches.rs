@@ -81,7 +81,7 @@ impl OpenCl {
         let most = most.next_multiple_of(LANES);
         let slots = self.allocate(most * SLOT * 4)?;
         let in_device = self.allocate(table.len().max(1))?;
-        // SAFETY: the memory has as many bytes, and is nobody else's yet.
+        // SAFETY: the memory has as many bytes, and nothing else refers to it yet.
         unsafe {
             in_device.base().as_ptr().copy_from_nonoverlapping(table.as_ptr(), table.len());
         }
