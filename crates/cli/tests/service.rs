@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -44,10 +44,19 @@ impl Service {
     }
 
     /// The next message; `None` if none arrives.
+    ///
+    /// A socket with a time limit may report `EINTR` without a handler for signals: after a process
+    /// was stopped and went on (`signal(7)`).
     fn message(&self) -> Option<String> {
         let mut bytes = [0; 4096];
-        let len = self.socket.recv(&mut bytes).ok()?;
-        Some(String::from_utf8(bytes[..len].to_vec()).unwrap())
+        loop {
+            match self.socket.recv(&mut bytes) {
+                Ok(len) => return Some(String::from_utf8(bytes[..len].to_vec()).unwrap()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     /// The messages of the next `time`.
