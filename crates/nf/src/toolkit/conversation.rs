@@ -87,6 +87,22 @@ impl Conversation {
         (Self { words }, from <= to)
     }
 
+    /// Whether it is the conversation over a `protocol` with ports between two ends of IPv4: the source
+    /// and the destination of a packet, of which the first is the upper half of `addresses` and of
+    /// `ports`, sent by the lower end or not.
+    #[inline]
+    pub fn is_of_ipv4(&self, addresses: u64, ports: u32, protocol: u8, from_low: bool) -> bool {
+        let turns = if from_low { 0 } else { 1 };
+        let addresses = addresses.rotate_left(turns * u32::BITS);
+        let ports = ports.rotate_left(turns * u16::BITS);
+        let address = |address: u64| steering::MAPPED as u64 | address;
+        let last = u64::from(ports) << 16 | u64::from(protocol);
+        let words =
+            [0, address(addresses >> 32), 0, address(addresses & u64::from(u32::MAX)), last];
+        // Comparing arrays of more than four words calls a function.
+        self.words.iter().zip(words).fold(0, |differs, (a, b)| differs | a ^ b) == 0
+    }
+
     #[inline]
     fn between(mut from: End, mut to: End, protocol: u8) -> (Self, bool) {
         // The numbers in ICMP's port fields are not ports.
@@ -187,6 +203,17 @@ mod tests {
                 Conversation::between_ipv4((from, ports[0]), (to, ports[1]), protocol),
                 Conversation::between((wide(from), ports[0]), (wide(to), ports[1]), protocol)
             );
+            if steering::has_ports(protocol) {
+                let (own, from_low) = Conversation::between_ipv4((from, ports[0]), (to, ports[1]), protocol);
+                let addresses = u64::from(from) << 32 | u64::from(to);
+                let both = u32::from(ports[0]) << 16 | u32::from(ports[1]);
+                prop_assert!(own.is_of_ipv4(addresses, both, protocol, from_low));
+                let other = own.is_of_ipv4(addresses, both, protocol, !from_low);
+                prop_assert_eq!(other, addresses.rotate_left(32) == addresses && ports[0] == ports[1]);
+                prop_assert!(!own.is_of_ipv4(addresses, both, protocol ^ 1, from_low));
+                prop_assert!(!own.is_of_ipv4(addresses ^ 1, both, protocol, from_low));
+                prop_assert!(!own.is_of_ipv4(addresses, both ^ 1 << 16, protocol, from_low));
+            }
         }
     }
 }

@@ -7,16 +7,18 @@
 //! then ends as expected; otherwise it is searched by itself.
 
 use thalweg_cpu::prefetch;
-use thalweg_packet::wire::ip_proto::TCP;
-use thalweg_packet::{BATCH, Batch, Lanes, field};
+use thalweg_packet::wire::ip_proto::{TCP, UDP};
+use thalweg_packet::{BATCH, Batch, Lanes};
 
 use super::arrival;
 use super::engine::{Engine, Search};
+use super::flow::Flow;
 use super::flows::Flows;
 use super::heads::Kind;
+use super::recent::{Hint, Recent, Tuple};
 use super::segment::Segment;
 use super::stream::Stream;
-use super::tail::copy;
+use super::tail::{Searched, copy};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::flow_table::Slot;
 
@@ -86,14 +88,18 @@ pub(super) struct Ahead {
     unknown: Lanes,
     /// Segments without data, of known connections.
     bare: Lanes,
+    recent: Recent,
     /// Where joined texts lie in `text`.
     places: [Place; BATCH],
     /// Joined texts, one after the other, and room for more.
     text: Vec<u8>,
     /// Lanes and the rules that may match their packets, in order.
     found: Vec<(u32, u32)>,
-    /// Lanes for which `found` has rules.
+    /// Lanes for which `found` has rules, and those whose text may have more.
     any: Lanes,
+    touched: Lanes,
+    /// Packets searched with less of their stream's end than a literal may reach back.
+    seamed: Lanes,
 }
 
 #[cfg(test)]
@@ -102,8 +108,17 @@ thread_local! {
     pub(super) static BLIND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
+/// The stream that a packet from the lower or from the higher endpoint goes on with, which is prefetched.
+#[inline]
+fn stream_of(flow: &Flow, from_low: bool) -> Option<&Stream> {
+    let tracked = flow.tracked.as_deref()?;
+    prefetch::whole(std::slice::from_ref(tracked), 0);
+    Some(&tracked.streams[usize::from(!flow.is_to_server(from_low))])
+}
+
 impl Ahead {
     /// Searches the texts that the packets of `lanes` are expected to add.
+    #[inline(always)]
     pub(super) fn look(
         &mut self,
         engine: &Engine,
@@ -121,55 +136,55 @@ impl Ahead {
         for (lanes, matter) in [(tcp, of_tcp), (lanes.without(tcp), of_others)] {
             self.connected = self.connected.or(if matter { lanes } else { Lanes::NONE });
         }
-        (self.joined, self.unknown, self.bare) = Default::default();
+        (self.joined, self.unknown, self.bare, self.seamed) = Default::default();
+        let mut text = std::mem::take(&mut self.text);
         if !self.connected.is_empty() {
             let streams = self.find_streams(flows, batch);
             if engine.needs.streams {
-                self.put_together(engine, &streams, &texts, midstream);
+                self.put_together(engine, &streams, &mut text, &mut texts, midstream);
             }
             #[cfg(test)]
             if BLIND.get() {
                 (self.joined, self.unknown, self.bare) = (Lanes::NONE, Lanes::ALL, Lanes::NONE);
+                (texts.joined, texts.are_joined) = (&[], Lanes::NONE);
             }
             for lane in self.unknown.and(self.segmented) {
                 texts.bytes[lane] = &[];
             }
-            let mut end = 0;
-            for lane in self.joined {
-                let place = self.places[lane];
-                end = place.end as usize;
-                texts.bytes[lane] = &self.text[place.begin as usize..end];
-                texts.known[lane] = (place.fresh - place.begin) as usize;
-            }
-            (texts.joined, texts.are_joined) = (&self.text[..end], self.joined);
         }
         self.found.clear();
-        engine.candidates_of_each(batch, lanes, &texts, search, &mut self.found);
+        self.touched = engine.candidates_of_each(batch, lanes, &texts, search, &mut self.found);
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
+        self.text = text;
     }
 
     /// Reads the packets' payloads, and their `SEGMENTS` if these matter.
-    #[inline]
+    #[inline(always)]
     fn read<'b, const SEGMENTS: bool>(&mut self, batch: &'b Batch, lanes: Lanes) -> Texts<'b> {
         let mut texts = Texts::default();
         // Sums in registers: lane by lane, an array would wait for its own stores.
         let (mut with_payload, mut tcp, mut udp, mut total) = (0, 0, 0, 0);
         let (mut segmented, mut continuing, mut flawless) = (0, 0, 0);
+        let plain = batch.plain();
         for lane in lanes {
             let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
             let payload = bytes.get(headers.payload.into()..headers.end.into()).unwrap_or(&[]);
             texts.bytes[lane] = payload;
             with_payload |= u32::from(!payload.is_empty()) << lane;
-            let kind = Kind::of_protocol(headers.ip_proto);
-            tcp |= u32::from(kind == Kind::Tcp) << lane;
-            udp |= u32::from(kind == Kind::Udp) << lane;
-            if SEGMENTS && headers.l4 != 0 && headers.has_transport(TCP) {
+            if headers.ip_proto != TCP {
+                udp |= u32::from(headers.ip_proto == UDP) << lane;
+                continue;
+            }
+            tcp |= 1 << lane;
+            let is_plain = plain.contains(lane);
+            if SEGMENTS && (is_plain || headers.l4 != 0 && headers.has_transport(TCP)) {
                 let header = bytes.get(headers.l4.into()..headers.payload.into()).unwrap_or(&[]);
-                let segment = Segment::new(header, batch.field(lane, field::TCP_FLAGS) as u8);
-                let is_whole = arrival::missing(batch, lane) == 0;
+                let segment = Segment::new(header);
+                let is_whole = batch.meta.wire_len[lane] as usize <= bytes.len();
+                let is_flawless = is_plain || arrival::is_flawless(headers);
                 total += payload.len();
                 segmented |= 1 << lane;
-                flawless |= u32::from(is_whole && arrival::is_flawless(headers)) << lane;
+                flawless |= u32::from(is_whole && is_flawless) << lane;
                 continuing |= u32::from(segment.continues()) << lane;
                 self.segments[lane] = segment;
             }
@@ -183,79 +198,108 @@ impl Ahead {
     }
 
     /// Looks up the connections; returns their streams, and prefetches all.
-    #[inline]
+    #[inline(always)]
     fn find_streams<'f>(
         &mut self,
         flows: &'f mut Flows,
         batch: &Batch,
     ) -> [Option<&'f Stream>; BATCH] {
-        let mut ids = [[0; 5]; BATCH];
-        let (tracked, from_low) = Conversation::in_lanes(batch, self.connected, &mut ids);
-        let found = flows.find(&ids[..tracked.count()]);
+        flows.settle();
+        let flows = &*flows;
         let mut streams = [None; BATCH];
-        let mut known = 0;
-        for (n, lane) in tracked.into_iter().enumerate() {
-            let Some(slot) = found.slot(n) else { continue };
+        let tuple = Tuple::of(batch);
+        let (mut hinted, mut from_lows, mut known) = (0, 0, 0);
+        for lane in self.segmented {
+            let Some(Hint { slot, from_low }) = self.recent.get(tuple(lane)) else { continue };
+            flows.ask_for(slot);
             self.slots[lane] = slot.0;
-            known |= 1 << lane;
-            if !self.segmented.contains(lane) {
-                continue;
-            }
-            if let Some(flow) = flows.in_slot(slot)
-                && let Some(tracked) = flow.tracked.as_deref()
-            {
-                prefetch::whole(std::slice::from_ref(tracked), 0);
-                let to_server = flow.is_to_server(from_low.contains(lane));
-                streams[lane] = Some(&tracked.streams[usize::from(!to_server)]);
-            }
+            hinted |= 1 << lane;
+            from_lows |= u32::from(from_low) << lane;
         }
-        (self.tracked, self.from_low, self.known) = (tracked, from_low, Lanes(known));
+        for lane in Lanes(hinted) {
+            let hint = Hint { slot: Slot(self.slots[lane]), from_low: from_lows >> lane & 1 == 1 };
+            let Some(flow) = flows.hinted(hint, tuple(lane)) else { continue };
+            known |= 1 << lane;
+            streams[lane] = stream_of(flow, hint.from_low);
+        }
+        (self.known, self.tracked, self.from_low) =
+            (Lanes(known), Lanes(known), Lanes(from_lows & known));
+        let rest = self.connected.without(self.known);
+        if !rest.is_empty() {
+            self.look_up(flows, batch, rest, &mut streams);
+        }
         streams.iter().flatten().for_each(|stream| stream.ask_for());
         streams
     }
 
-    /// Assembles the texts to search for segments.
-    #[inline]
-    fn put_together(
+    /// Looks up the connections of the packets of some lanes, which were not where they were expected.
+    #[inline(never)]
+    fn look_up<'f>(
+        &mut self,
+        flows: &'f Flows,
+        batch: &Batch,
+        lanes: Lanes,
+        streams: &mut [Option<&'f Stream>; BATCH],
+    ) {
+        let mut ids = [[0; 5]; BATCH];
+        let (tracked, from_low) = Conversation::in_lanes(batch, lanes, &mut ids);
+        let found = flows.find(&ids[..tracked.count()]);
+        let tuple = Tuple::of(batch);
+        for (n, lane) in tracked.into_iter().enumerate() {
+            let Some(slot) = found.slot(n) else { continue };
+            self.slots[lane] = slot.0;
+            self.known.insert(lane);
+            if self.segmented.contains(lane) {
+                let from_low = from_low.contains(lane);
+                self.recent.put(tuple(lane), Hint { slot, from_low });
+                streams[lane] = flows.in_slot(slot).and_then(|flow| stream_of(flow, from_low));
+            }
+        }
+        (self.tracked, self.from_low) = (self.tracked.or(tracked), self.from_low.or(from_low));
+    }
+
+    /// Assembles the `texts` to search for segments, one after the other in `text`.
+    #[inline(always)]
+    fn put_together<'t>(
         &mut self,
         engine: &Engine,
         streams: &[Option<&Stream>; BATCH],
-        texts: &Texts<'_>,
+        text: &'t mut Vec<u8>,
+        texts: &mut Texts<'t>,
         midstream: bool,
     ) {
         let data = self.segmented.and(texts.with_payload);
         self.bare = self.segmented.and(self.known).without(data);
         self.bare.into_iter().for_each(|lane| self.places[lane] = Place::default());
         let most = texts.total + data.count() * engine.reach;
-        if self.text.len() < most {
-            self.text.resize(most, 0);
+        if text.len() < most {
+            text.resize(most, 0);
         }
+        // Resets add nothing to their stream.
+        let others = data.without(self.continuing).into_iter();
+        let resets = others.filter(|lane| self.segments[*lane].is_reset()).collect();
         let mut seen = SeenStreams::default();
-        let (mut joined, mut unknown, mut end) = (Lanes::NONE, 0, 0);
-        for lane in data {
+        let (mut joined, mut unknown, mut seamed, mut end) = (0, 0, 0, 0);
+        for lane in data.without(resets) {
             let (payload, segment) = (texts.bytes[lane], &self.segments[lane]);
-            if segment.is_reset() {
-                continue;
-            }
             let Some(stream) = streams[lane] else {
                 // A stream that begins here is searched at the packet's turn.
                 unknown |= u32::from(midstream || segment.is_syn()) << lane;
                 continue;
             };
             let may_follow = seen.add(self.stream_number(lane));
-            let before = if may_follow { self.segment_before(lane, joined) } else { None };
             let begin = end;
-            if let Some(Place { begin: from, end: until, .. }) = before {
-                let until = until as usize;
-                let from = (from as usize).max(until.saturating_sub(engine.reach));
-                self.text.copy_within(from..until, begin);
+            if may_follow && let Some(place) = self.segment_before(lane, Lanes(joined)) {
+                let until = place.end as usize;
+                let from = (place.begin as usize).max(until.saturating_sub(engine.reach));
+                text.copy_within(from..until, begin);
                 end += until - from;
             } else if stream.goes_on_at(segment.sequence) {
-                let [first, second] = stream.past(engine.reach);
+                let [first, second] = stream.open_past(engine.reach);
                 end += first.len();
-                copy(first, &mut self.text[begin..end]);
+                copy(first, &mut text[begin..end]);
                 if !second.is_empty() {
-                    self.text[end..end + second.len()].copy_from_slice(second);
+                    text[end..end + second.len()].copy_from_slice(second);
                     end += second.len();
                 }
             } else {
@@ -264,11 +308,20 @@ impl Ahead {
             }
             let fresh = end;
             end += payload.len();
-            copy(payload, &mut self.text[fresh..end]);
+            copy(payload, &mut text[fresh..end]);
             self.places[lane] = Place { begin: begin as u32, fresh: fresh as u32, end: end as u32 };
-            joined.insert(lane);
+            texts.known[lane] = fresh - begin;
+            seamed |= u32::from(fresh - begin < engine.reach) << lane;
+            joined |= 1 << lane;
         }
-        (self.joined, self.unknown) = (joined, Lanes(unknown));
+        (self.joined, self.unknown, self.seamed) = (Lanes(joined), Lanes(unknown), Lanes(seamed));
+        let text = &text[..end];
+        let mut rest = text;
+        for lane in self.joined {
+            let len = texts.known[lane] + texts.bytes[lane].len();
+            (texts.bytes[lane], rest) = rest.split_at_checked(len).unwrap_or_default();
+        }
+        (texts.joined, texts.are_joined) = (text, self.joined);
     }
 
     /// A number of the stream of a packet whose connection was found.
@@ -292,7 +345,14 @@ impl Ahead {
     /// The packets that only continue their stream if that ends as expected, and that no rule may match
     /// then.
     pub(super) fn quiet(&self) -> Lanes {
-        self.joined.or(self.bare).and(self.continuing).without(self.any)
+        let unclear = self.any.or(self.seamed.and(self.touched));
+        self.joined.or(self.bare).and(self.continuing).without(unclear)
+    }
+
+    /// How far the stream of a quiet packet is searched with it.
+    #[inline]
+    pub(super) fn searched(&self, lane: usize) -> Searched {
+        if self.touched.contains(lane) { Searched::Unknown } else { Searched::Closed }
     }
 
     /// The packets that have no defects other than of their checksums and their TTL.

@@ -32,8 +32,9 @@ impl Delivery {
 /// Whether a packet has no defects that its headers show.
 #[inline]
 pub(super) fn is_flawless(headers: &Headers) -> bool {
-    let without_options = headers.l4 <= headers.l3 + header_len::IPV4 as u16 || !headers.is_ipv4();
-    headers.status == ParseStatus::Complete && !headers.fragment && without_options
+    let without_options = headers.l4 <= headers.l3 + header_len::IPV4 as u16;
+    let is_whole = headers.status == ParseStatus::Complete && !headers.fragment;
+    is_whole && (without_options || !headers.is_ipv4())
 }
 
 /// What the receiver makes of the packet of a lane. Packets with a smaller TTL or hop limit than

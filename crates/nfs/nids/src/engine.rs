@@ -193,7 +193,7 @@ impl Engine {
 
     /// Appends to `out`, for each of the `texts` of a batch's `lanes`, its lane and the numbers of the
     /// rules that may match it, whose pattern ends after what is known of it, ordered by lane and then
-    /// by evaluation.
+    /// by evaluation. Returns the lanes of texts that [may have more](super::literals::Literals::find_in_each).
     pub(super) fn candidates_of_each(
         &self,
         batch: &Batch,
@@ -201,7 +201,7 @@ impl Engine {
         texts: &Texts<'_>,
         search: &mut Search,
         out: &mut Vec<(u32, u32)>,
-    ) {
+    ) -> Lanes {
         let Search { literals: found, chosen, concerned } = search;
         chosen.begin(self.rules.len());
         let without_pattern = &self.without_pattern[Buffer::Payload as usize];
@@ -212,7 +212,7 @@ impl Engine {
             }
         }
         self.payloads.of_each(batch, texts, concerned);
-        let mut by_pattern = Lanes::NONE;
+        let (mut by_pattern, mut touched) = (Lanes::NONE, Lanes::NONE);
         let mut choose = |lane, rules: &RuleSet| {
             by_pattern.insert(lane);
             chosen.add(lane, rules);
@@ -221,7 +221,9 @@ impl Engine {
             let group = self.payloads.group(group);
             let joined = (lanes == texts.are_joined).then_some(texts.joined);
             if lanes == texts.with_payload {
-                group.find_in_each(&texts.bytes, joined, &texts.known, found, &mut choose);
+                let of_group =
+                    group.find_in_each(&texts.bytes, joined, &texts.known, found, &mut choose);
+                touched = touched.or(of_group);
                 continue;
             }
             let (mut those, mut bytes, mut known) = ([0; BATCH], [&[][..]; BATCH], [0; BATCH]);
@@ -230,13 +232,16 @@ impl Engine {
             }
             let count = lanes.count();
             let choose = |n, rules: &RuleSet| choose(those[n], rules);
-            group.find_in_each(&bytes[..count], joined, &known[..count], found, choose);
+            let of_group =
+                group.find_in_each(&bytes[..count], joined, &known[..count], found, choose);
+            touched = of_group.into_iter().fold(touched, |all, n| all.or(Lanes::one(those[n])));
         }
         for lane in chosen.lanes() {
             // Rules without a pattern suit already.
             let suiting = by_pattern.contains(lane).then(|| self.heads.suiting(batch, lane));
             chosen.take(lane, suiting, |rule| out.push((lane as u32, rule)));
         }
+        touched
     }
 }
 

@@ -13,6 +13,7 @@ use super::receiver::{Ends, Reason, Target};
 use super::segment::Segment;
 use super::seldom::Seldom;
 use super::stream::Stream;
+use super::tail::Searched;
 
 /// The progress of a TCP handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +84,28 @@ pub(super) enum Verdict {
     Pass { sid: u32 },
 }
 
+impl Tracked {
+    /// Forgets what holds only as long as all segments are quiet.
+    pub(super) fn wake(&mut self) {
+        self.calm = Calm::default();
+        self.streams.iter_mut().for_each(|stream| stream.set_searched(Searched::Unknown));
+    }
+}
+
+/// The directions whose segments may be [quiet](super::quiet), as far as that depends on what such
+/// segments leave as it is. It follows from the rest of the state, and is forgotten with each other
+/// packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Calm(pub(super) [bool; 2]);
+
+impl PartialEq for Calm {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Calm {}
+
 /// The state of a connection whose streams are reassembled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tracked {
@@ -94,6 +117,8 @@ pub(super) struct Tracked {
     pub(super) open: Seldom<Open>,
     /// The rule set to which the rule numbers belong.
     pub(super) rules: u64,
+    #[serde(skip)]
+    pub(super) calm: Calm,
 }
 
 impl Tracked {

@@ -1,6 +1,7 @@
 //! The connections of an NF, within the bounds of their number and memory.
 
 use thalweg_packet::Nanoseconds;
+use thalweg_packet::wire::ip_proto::TCP;
 use thalweg_packet::wire::tcp_flags::{ACK, SYN};
 
 use thalweg_nf::toolkit::conversation::Conversation;
@@ -10,6 +11,7 @@ use thalweg_nf::{BUCKETS, Steering, Units};
 use super::buffer::Protocol;
 use super::flow::{Arrival, Flow, Handling, Phase};
 use super::receiver::Reason;
+use super::recent::{Hint, Recent, Tuple};
 use super::segment::Segment;
 
 /// A timestamp is no longer compared with after this time (RFC 7323, 5.5).
@@ -85,7 +87,7 @@ impl Flows {
 
     /// The bytes of connections and streams that the limits allow.
     pub(super) fn bytes(limits: Limits) -> usize {
-        FlowTable::<Conversation, Flow, 5>::bytes(limits.flows) + limits.memory
+        FlowTable::<Conversation, Flow, 5>::bytes(limits.flows) + Recent::BYTES + limits.memory
     }
 
     pub(super) fn len(&self) -> usize {
@@ -107,9 +109,28 @@ impl Flows {
         share_of(id, self.steering, self.memory.len())
     }
 
+    /// Goes on with growing, if the table grows: for each batch.
+    pub(super) fn settle(&mut self) {
+        self.table.settle();
+    }
+
     /// Looks up the connections of a batch, given as words, and prefetches them.
-    pub(super) fn find(&mut self, ids: &[[u64; 5]]) -> Found {
+    pub(super) fn find(&self, ids: &[[u64; 5]]) -> Found {
         self.table.find_words(ids)
+    }
+
+    /// Prefetches the connection in `slot`.
+    #[inline]
+    pub(super) fn ask_for(&self, slot: Slot) {
+        self.table.ask_for(slot);
+    }
+
+    /// The connection of a segment, if it is where a hint says.
+    #[inline]
+    pub(super) fn hinted(&self, hint: Hint, tuple: Tuple) -> Option<&Flow> {
+        let (id, flow) = self.table.at(hint.slot)?;
+        let Tuple { addresses, ports } = tuple;
+        id.is_of_ipv4(addresses, ports, TCP, hint.from_low).then_some(flow)
     }
 
     /// The connection in `slot`.
@@ -164,10 +185,11 @@ impl Flows {
         }
         let before = flow.memory();
         flow.last = flow.last.follow(now);
-        if idle >= OLD_TIMESTAMP
-            && let Some(tracked) = flow.tracked.as_deref_mut()
-        {
-            tracked.ends.forget_timestamps([true; 2]);
+        if let Some(tracked) = flow.tracked.as_deref_mut() {
+            tracked.wake();
+            if idle >= OLD_TIMESTAMP {
+                tracked.ends.forget_timestamps([true; 2]);
+            }
         }
         let to_server = flow.is_to_server(from_low);
         // As in Suricata, the segment that completes the handshake does not belong to an

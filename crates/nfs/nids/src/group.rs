@@ -1,6 +1,7 @@
 //! Rules that are found by their patterns, in one pass over a text.
 
 use hashbrown::HashMap;
+use thalweg_packet::Lanes;
 
 use super::chosen::RuleSet;
 use super::literals::{Found, Literals};
@@ -80,7 +81,8 @@ impl Group {
     }
 
     /// The same in each of `texts`, after the first `from` of its bytes; passes the number of the
-    /// text as well. `joined` are all texts one after the other, if they lie so.
+    /// text as well. `joined` are all texts one after the other, if they lie so. Returns those that
+    /// [may have more](Literals::find_in_each).
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
@@ -88,10 +90,9 @@ impl Group {
         from: &[usize],
         found: &mut Found,
         mut tell: impl FnMut(usize, &RuleSet),
-    ) {
-        if let Some(literals) = &self.literals {
-            let tell = |text, literal: u32| tell(text, &self.rules_of_pattern[literal as usize]);
-            literals.find_in_each(texts, joined, from, found, tell);
-        }
+    ) -> Lanes {
+        let Some(literals) = &self.literals else { return Lanes::NONE };
+        let tell = |text, literal: u32| tell(text, &self.rules_of_pattern[literal as usize]);
+        literals.find_in_each(texts, joined, from, found, tell)
     }
 }

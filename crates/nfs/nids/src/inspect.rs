@@ -117,7 +117,8 @@ impl Inspector {
     }
 
     /// Inspects the packets of `lanes`.
-    pub(super) fn packets(
+    #[inline(always)]
+    pub(super) fn packets_anywhere(
         &mut self,
         engine: &Arc<Engine>,
         flows: &mut Flows,
@@ -152,6 +153,7 @@ impl Inspector {
     }
 
     /// Evaluates the rules that were found for a packet without a connection.
+    #[inline(never)]
     fn alone(
         &mut self,
         engine: &Arc<Engine>,
@@ -168,7 +170,7 @@ impl Inspector {
     /// Accepts `quiet` segments that continue their stream as expected and for which no rule must be
     /// evaluated, from the first of `lanes` on; returns the lanes from the first other packet on. Most
     /// segments are such, and skip all other work.
-    #[inline(never)]
+    #[inline(always)]
     fn go_on(
         &self,
         terms: &Terms,
@@ -177,16 +179,20 @@ impl Inspector {
         (lanes, quiet): (Lanes, Lanes),
         changed: Changed,
     ) -> Lanes {
-        for lane in lanes {
-            if !quiet.contains(lane) || !self.goes_on(terms, flows, batch, lane, changed) {
+        let others = lanes.without(quiet).0;
+        let before_others = others.wrapping_sub(1) & !others;
+        let surely_plain = terms.surely_plain(self.ahead.flawless());
+        for lane in lanes.and(Lanes(before_others)) {
+            let is_plain = surely_plain.contains(lane) || terms.is_plain(batch, lane);
+            if !is_plain || !self.goes_on(terms, flows, batch, lane, changed) {
                 return Lanes(lanes.0 & u32::MAX << lane);
             }
         }
-        Lanes::NONE
+        Lanes(lanes.0 & !before_others)
     }
 
-    /// Whether the segment in `lane` is such; accepts it then. Only a connection that may have `changed`
-    /// is compared with what was expected.
+    /// Whether the segment in `lane` is such, whose packet is plain; accepts it then. Only a connection
+    /// that may have `changed` is compared with what was expected.
     #[inline(always)]
     fn goes_on(
         &self,
@@ -205,18 +211,19 @@ impl Inspector {
                 return false;
             }
         }
-        if !terms.is_plain(batch, lane, ahead.flawless()) {
-            return false;
-        }
         let Some(flow) = flows.current(slot, now) else { return false };
         let to_server = flow.is_to_server(ahead.is_from_low(lane));
-        let kept = flow.go_on(to_server, segment, ahead.payload(lane), past, terms, now);
+        let (payload, searched) = (ahead.payload(lane), ahead.searched(lane));
+        let kept = flow.go_on(to_server, segment, payload, past, searched, terms, now);
         let Some((before, after)) = kept else { return false };
-        flows.book(flows.share_of(slot), before, after);
+        if before != after {
+            flows.book(flows.share_of(slot), before, after);
+        }
         true
     }
 
     /// Inspects a packet with its connection.
+    #[inline(never)]
     fn in_connection(
         &mut self,
         engine: &Arc<Engine>,

@@ -27,6 +27,7 @@ mod open;
 mod port_groups;
 mod quiet;
 mod receiver;
+mod recent;
 mod rule;
 mod segment;
 mod seldom;
@@ -35,6 +36,7 @@ mod stream;
 mod tail;
 mod teller;
 mod twins;
+mod wide;
 #[cfg(any(test, fuzzing))]
 pub mod work;
 #[cfg(not(any(test, fuzzing)))]

@@ -12,6 +12,7 @@ use super::inspect::Settings;
 use super::receiver::Target;
 use super::segment::Segment;
 use super::stream::Policy;
+use super::tail::Searched;
 use thalweg_nf::toolkit::flow_table::Slot;
 
 /// What decides, the same for all packets of a batch.
@@ -43,13 +44,18 @@ impl Terms {
         }
     }
 
-    /// Whether nothing is wrong with the packet of a lane. The headers of `flawless` ones show nothing.
+    /// The packets with which nothing is wrong because nothing but checksums and TTL may be, of
+    /// `flawless` ones.
     #[inline]
-    pub(super) fn is_plain(&self, batch: &Batch, lane: usize, flawless: Lanes) -> bool {
-        let by_headers = !self.checksums && self.min_ttl == 0;
-        by_headers && flawless.contains(lane)
-            || arrival::missing(batch, lane) == 0
-                && arrival::delivery(batch, lane, self.checksums, self.min_ttl).is_plain()
+    pub(super) fn surely_plain(&self, flawless: Lanes) -> Lanes {
+        if self.checksums || self.min_ttl > 0 { Lanes::NONE } else { flawless }
+    }
+
+    /// Whether nothing is wrong with the packet of a lane.
+    #[inline]
+    pub(super) fn is_plain(&self, batch: &Batch, lane: usize) -> bool {
+        arrival::missing(batch, lane) == 0
+            && arrival::delivery(batch, lane, self.checksums, self.min_ttl).is_plain()
     }
 }
 
@@ -67,7 +73,7 @@ impl Changed {
     /// Whether the connection in a slot may have changed.
     #[inline]
     pub(super) fn may_have(self, slot: Slot) -> bool {
-        self.0 & bit(slot) != 0
+        self.0 != 0 && self.0 & bit(slot) != 0
     }
 }
 
@@ -80,8 +86,9 @@ fn bit(Slot(slot): Slot) -> u64 {
 impl Flow {
     /// Accepts a [continuing](Segment::continues) segment if it only continues its stream: it changes
     /// nothing else, and only its new bytes could require a rule to be evaluated. If it has any, and
-    /// with `past`, only if that is the end of the stream.
-    /// Returns the bytes of its past that the stream kept before and keeps now.
+    /// with `past`, only if that is the end of the stream. The bytes were `searched` with the end of the
+    /// stream.
+    /// Returns the bytes of memory of the stream's past before and now.
     #[inline(always)]
     pub(super) fn go_on(
         &mut self,
@@ -89,35 +96,53 @@ impl Flow {
         segment: &Segment,
         payload: &[u8],
         past: Option<&[u8]>,
+        searched: Searched,
         terms: &Terms,
         now: Nanoseconds,
     ) -> Option<(usize, usize)> {
-        let (established, steady) =
-            (self.is_established(), self.is_steady(usize::from(!to_server)));
-        let tracked = self.tracked.as_deref_mut()?;
         let (own, other) = (usize::from(!to_server), usize::from(to_server));
-        let Tracked { streams, ends, open, app, rules } = tracked;
+        let tracked = self.tracked.as_deref()?;
+        if tracked.rules != terms.rules || !tracked.calm.0[own] && !self.calm_down(own, terms) {
+            return None;
+        }
+        let Tracked { streams, ends, .. } = self.tracked.as_deref_mut()?;
         let first = streams[other].first();
-        let stream = &streams[own];
-        let only_goes_on = self.verdict.is_none()
-            && stream.goes_on_at(segment.sequence)
-            && !stream.has_ended()
+        let stream = &mut streams[own];
+        let only_goes_on = stream.is_next(segment.sequence)
             && past.is_none_or(|past| payload.is_empty() || stream.has_past(past, terms.reach))
-            && !streams[other].waits_for_acknowledgement()
-            && open.is_empty_in(own)
-            && steady
-            && self.sums[own].are_settled(established)
-            // Midstream, it establishes the connection.
-            && (established || !terms.midstream && !ends.is_open())
-            && *rules == terms.rules
-            && (!terms.applications || app.is_none())
             && ends.follow(to_server, segment, payload.len(), first, terms.target);
         if !only_goes_on {
             return None;
         }
-        let kept = streams[own].append(payload, &terms.policy);
+        let kept = stream.append(payload, &terms.policy);
+        if !payload.is_empty() {
+            stream.set_searched(searched);
+        }
         self.last = self.last.follow(now);
         self.seen[own] = true;
         Some(kept)
+    }
+
+    /// Whether segments of a side may be quiet, as far as that depends on what they leave as it is;
+    /// notes it then.
+    #[inline(never)]
+    fn calm_down(&mut self, own: usize, terms: &Terms) -> bool {
+        let (established, steady, sums) =
+            (self.is_established(), self.is_steady(own), self.sums[own]);
+        let is_decided = self.verdict.is_some();
+        let Some(tracked) = self.tracked.as_deref_mut() else { return false };
+        let [stream, other] = [own, 1 - own].map(|side| &tracked.streams[side]);
+        let is_calm = !is_decided
+            && !stream.has_ended()
+            && !stream.is_waiting()
+            && !other.waits_for_acknowledgement()
+            && tracked.open.is_empty_in(own)
+            && steady
+            && sums.are_settled(established)
+            // Midstream, it establishes the connection.
+            && (established || !terms.midstream && !tracked.ends.is_open())
+            && (!terms.applications || tracked.app.is_none());
+        tracked.calm.0[own] |= is_calm;
+        is_calm
     }
 }

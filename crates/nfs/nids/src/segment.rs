@@ -74,9 +74,9 @@ impl Options {
 impl Segment {
     /// Reads a TCP header with its options, which the parser found complete.
     #[inline]
-    pub(super) fn new(header: &[u8], flags: u8) -> Self {
+    pub(super) fn new(header: &[u8]) -> Self {
         let Some((fixed, options)) = header.split_first_chunk::<FIXED>() else {
-            return Self { flags, ..Self::default() };
+            return Self::default();
         };
         let options = match options {
             [] => Options::default(),
@@ -88,11 +88,12 @@ impl Segment {
             },
             options => Options::read(options),
         };
+        let rest = number(fixed, 12);
         Self {
-            flags,
+            flags: (rest >> 16) as u8,
             sequence: number(fixed, 4),
             acknowledged: number(fixed, 8),
-            window: (number(fixed, 14) >> 16) as u16,
+            window: rest as u16,
             options,
         }
     }
@@ -172,7 +173,7 @@ mod tests {
         let mut header = vec![0; 20];
         header[14..16].copy_from_slice(&[0x12, 0x34]);
         header.extend_from_slice(options);
-        Segment::new(&header, ACK)
+        Segment::new(&header)
     }
 
     #[test]

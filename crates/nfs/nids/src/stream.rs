@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::segment::distance;
 use super::seldom::Seldom;
-use super::tail::Tail;
+use super::tail::{Searched, Tail};
 
 /// Segments farther ahead than this are outside any window.
 pub(super) const WINDOW: usize = 1 << 24;
@@ -144,7 +144,7 @@ impl Stream {
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        self.tail.len() + self.held() + self.doubts()
+        self.tail.memory() + self.held() + self.doubts()
     }
 
     /// Bytes of memory of waiting segments.
@@ -186,10 +186,16 @@ impl Stream {
         !(self.waiting.is_empty() && self.doubted.is_empty())
     }
 
+    /// Whether the next byte is that at `sequence`.
+    #[inline]
+    pub(super) fn is_next(&self, sequence: u32) -> bool {
+        self.next == Some(sequence)
+    }
+
     /// Whether a segment at `sequence` continues the stream and no segment waits.
     #[inline]
     pub(super) fn goes_on_at(&self, sequence: u32) -> bool {
-        self.next == Some(sequence) && self.waiting.is_empty()
+        self.is_next(sequence) && self.waiting.is_empty()
     }
 
     /// Prefetches the last delivered bytes.
@@ -204,20 +210,33 @@ impl Stream {
         self.tail.last(most)
     }
 
+    /// The last delivered bytes that have to be searched again together with the next ones, `most` at
+    /// most, in two parts.
+    #[inline(always)]
+    pub(super) fn open_past(&self, most: usize) -> [&[u8]; 2] {
+        self.tail.open(most)
+    }
+
+    /// Notes how far the last delivered bytes were searched.
+    #[inline]
+    pub(super) fn set_searched(&mut self, searched: Searched) {
+        self.tail.set_searched(searched);
+    }
+
     /// Whether the last delivered bytes, `most` at most, are `bytes`.
     #[inline]
     pub(super) fn has_past(&self, bytes: &[u8], most: usize) -> bool {
         self.tail.is(bytes, most)
     }
 
-    /// Appends the next bytes where the stream [continues](Self::goes_on_at). Returns the bytes of the
-    /// past that it kept before and keeps now.
-    #[inline]
+    /// Appends the next bytes where the stream [continues](Self::goes_on_at). Returns the bytes of
+    /// memory of its past before and now.
+    #[inline(always)]
     pub(super) fn append(&mut self, bytes: &[u8], policy: &Policy) -> (usize, usize) {
         self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
-        let before = self.tail.len();
+        let before = self.tail.memory();
         self.tail.push(bytes, policy.tail);
-        (before, self.tail.len())
+        (before, self.tail.memory())
     }
 
     /// Accepts a segment, the last one if it carries a FIN. `out` becomes the tail followed by the

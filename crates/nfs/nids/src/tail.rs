@@ -3,10 +3,15 @@
 use serde::{Deserialize, Serialize};
 use thalweg_cpu::prefetch;
 
+use super::literals::Literals;
+
 /// Bytes that are kept at least, to compare retransmissions with.
 const COMPARED: usize = 2048;
 /// What is kept may exceed its limit by this fraction of it (1/4).
 const SLACK: usize = 4;
+
+/// Memory is counted in steps of this many bytes.
+const MEMORY_STEP: usize = 256;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -17,9 +22,22 @@ const LINE: usize = 64;
 pub(super) struct Tail {
     /// Where it ends, the bytes go on at its beginning.
     ring: Box<[u8]>,
-    /// The place of the first byte.
-    begin: u32,
+    /// The place after the last byte, which may be that after the ring.
+    end: u32,
     len: u32,
+    /// How many bytes have room at `end` without any other change.
+    room: u32,
+    searched: Searched,
+}
+
+/// How far the last bytes were searched for literals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Searched {
+    /// A literal may have begun anywhere.
+    #[default]
+    Unknown,
+    /// What begins before the last [`SEAM`](Literals::SEAM) bytes ends before the next ones.
+    Closed,
 }
 
 impl Tail {
@@ -28,18 +46,42 @@ impl Tail {
         self.len as usize
     }
 
-    /// The last bytes, `most` at most, in two parts of which the second may be empty.
+    /// Bytes of memory, in steps, so that it seldom changes.
     #[inline]
+    pub(super) fn memory(&self) -> usize {
+        self.len().next_multiple_of(MEMORY_STEP)
+    }
+
+    /// The last bytes, `most` at most, in two parts of which the second may be empty.
+    #[inline(always)]
     pub(super) fn last(&self, most: usize) -> [&[u8]; 2] {
-        let len = self.len().min(most);
+        let (len, end) = (self.len().min(most), self.end as usize);
         // Most do not go on at the beginning of the ring.
-        let end = self.begin as usize + self.len();
-        if let Some(whole) = self.ring.get(end - len..end) {
-            return [whole, &[]];
+        match self.ring.get(end.wrapping_sub(len)..end) {
+            Some(whole) => [whole, &[]],
+            None => self.last_apart(len),
         }
-        let from = self.place(self.len() - len);
-        let beyond = (from + len).saturating_sub(self.ring.len());
-        [&self.ring[from..from + len - beyond], &self.ring[..beyond]]
+    }
+
+    /// The last `len` bytes, which go on at the beginning of the ring.
+    #[inline(never)]
+    fn last_apart(&self, len: usize) -> [&[u8]; 2] {
+        let end = self.end as usize;
+        [&self.ring[self.ring.len() + end - len..], &self.ring[..end]]
+    }
+
+    /// The last bytes that have to be searched again together with the next ones, as [`last`](Self::last);
+    /// `most` if a literal may have begun anywhere.
+    #[inline(always)]
+    pub(super) fn open(&self, most: usize) -> [&[u8]; 2] {
+        let seam = if self.searched == Searched::Closed { Literals::SEAM } else { usize::MAX };
+        self.last(most.min(seam))
+    }
+
+    /// Notes how far the last bytes were searched.
+    #[inline]
+    pub(super) fn set_searched(&mut self, searched: Searched) {
+        self.searched = searched;
     }
 
     /// Whether the last bytes, `most` at most, are `bytes`.
@@ -50,57 +92,58 @@ impl Tail {
     }
 
     /// Prefetches the last bytes, and the place of the next ones.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ask_for(&self) {
-        let end = self.place(self.len());
+        let end = self.end as usize;
         prefetch::near(&self.ring, end.saturating_sub(1));
         prefetch::near(&self.ring, end + LINE);
     }
 
     pub(super) fn clear(&mut self) {
-        (self.begin, self.len) = (0, 0);
+        *self = Self { ring: std::mem::take(&mut self.ring), ..Self::default() };
     }
 
     /// Appends bytes. Keeps the last ones, `most` or [`COMPARED`] and a quarter more, of which the
     /// first are forgotten all at once.
     #[inline(always)]
     pub(super) fn push(&mut self, bytes: &[u8], most: usize) {
-        let most = most.max(COMPARED);
-        let room = most + most / SLACK;
-        let (len, at) = (self.len() + bytes.len(), self.place(self.len()));
-        if len <= room
-            && bytes.len() < most
-            && len <= self.ring.len()
-            && let Some(place) = self.ring.get_mut(at..at + bytes.len())
+        let (len, end) = (bytes.len(), self.end as usize);
+        if len <= self.room as usize
+            && let Some(place) = self.ring.get_mut(end..end + len)
         {
             copy(bytes, place);
-            self.len = len as u32;
+            self.end += len as u32;
+            self.len += len as u32;
+            self.room -= len as u32;
         } else {
-            self.push_apart(bytes, most, room);
+            self.push_apart(bytes, most);
         }
     }
 
     /// The same where bytes are forgotten, the ring grows, or they go on at its beginning.
     #[inline(never)]
-    fn push_apart(&mut self, bytes: &[u8], most: usize, room: usize) {
+    fn push_apart(&mut self, bytes: &[u8], most: usize) {
+        let most = most.max(COMPARED);
+        let limit = most + most / SLACK;
         let len = self.len() + bytes.len();
-        if len > room || bytes.len() >= most {
-            return self.push_last(bytes, most, room);
+        if len > limit || bytes.len() >= most {
+            self.push_last(bytes, most, limit);
+        } else {
+            if len > self.ring.len() {
+                self.grow(len, limit);
+            }
+            self.put(bytes);
         }
-        if len > self.ring.len() {
-            self.grow(len, room);
-        }
-        self.put(bytes);
+        let (at_end, in_all) = (self.ring.len() - self.end as usize, self.ring.len().min(limit));
+        self.room = at_end.min(in_all.saturating_sub(self.len())).min(most - 1) as u32;
     }
 
     /// Appends bytes of which, with those before, the last `most` stay.
-    fn push_last(&mut self, bytes: &[u8], most: usize, room: usize) {
+    fn push_last(&mut self, bytes: &[u8], most: usize, limit: usize) {
         let bytes = &bytes[bytes.len().saturating_sub(most)..];
-        let kept = self.len().min(most - bytes.len());
-        let forgotten = self.len() - kept;
-        (self.begin, self.len) = (self.place(forgotten) as u32, kept as u32);
+        self.len = self.len().min(most - bytes.len()) as u32;
         if self.ring.len() < most {
-            self.grow(most, room);
+            self.grow(most, limit);
         }
         self.put(bytes);
     }
@@ -108,31 +151,24 @@ impl Tail {
     /// Makes the ring as large as needed. It grows in steps, but never beyond the most that it can
     /// hold.
     #[cold]
-    fn grow(&mut self, needed: usize, room: usize) {
-        let mut ring = std::mem::take(&mut self.ring).into_vec();
-        ring.rotate_left(self.begin as usize);
-        let size = needed.max(2 * self.len()).min(room);
-        ring.reserve_exact(size.saturating_sub(ring.len()));
+    fn grow(&mut self, needed: usize, limit: usize) {
+        let size = needed.max(2 * self.len()).min(limit);
+        let [first, second] = self.last(usize::MAX);
+        let mut ring = Vec::with_capacity(size);
+        ring.extend_from_slice(first);
+        ring.extend_from_slice(second);
         ring.resize(size, 0);
-        (self.ring, self.begin) = (ring.into_boxed_slice(), 0);
+        (self.ring, self.end) = (ring.into_boxed_slice(), self.len);
     }
 
     /// Appends bytes for which the ring has room.
     fn put(&mut self, bytes: &[u8]) {
-        let at = self.place(self.len());
-        let here = bytes.len().min(self.ring.len() - at);
-        self.ring[at..at + here].copy_from_slice(&bytes[..here]);
-        if here < bytes.len() {
-            self.ring[..bytes.len() - here].copy_from_slice(&bytes[here..]);
-        }
+        let end = self.end as usize;
+        let (here, beyond) = bytes.split_at(bytes.len().min(self.ring.len() - end));
+        self.ring[end..end + here.len()].copy_from_slice(here);
+        self.ring[..beyond.len()].copy_from_slice(beyond);
+        self.end = if beyond.is_empty() { end + here.len() } else { beyond.len() } as u32;
         self.len += bytes.len() as u32;
-    }
-
-    /// The place in the ring of byte `n`, or of the next one after all.
-    #[inline]
-    fn place(&self, n: usize) -> usize {
-        let at = self.begin as usize + n;
-        if at < self.ring.len() { at } else { at - self.ring.len() }
     }
 }
 
@@ -164,8 +200,8 @@ pub(super) fn copy(from: &[u8], to: &mut [u8]) {
 
 impl From<Vec<u8>> for Tail {
     fn from(bytes: Vec<u8>) -> Self {
-        let len = bytes.len().min(u32::MAX as usize);
-        Self { ring: bytes.into_boxed_slice(), begin: 0, len: len as u32 }
+        let len = bytes.len().min(u32::MAX as usize) as u32;
+        Self { ring: bytes.into_boxed_slice(), end: len, len, ..Self::default() }
     }
 }
 
@@ -215,9 +251,9 @@ mod tests {
         #[test]
         fn the_ring_keeps_what_a_vector_would(
             known in prop_oneof![Just(0), 0..9000usize],
+            most in prop_oneof![Just(0usize), Just(4096)],
             pushes in proptest::collection::vec(
-                (prop_oneof![0..90usize, 0..9000usize], prop_oneof![Just(0usize), Just(4096)], any::<bool>()),
-                0..60),
+                (prop_oneof![0..90usize, 0..9000usize], any::<bool>()), 0..60),
         ) {
             let mut numbers = 0..;
             let mut bytes = |many: usize| -> Vec<u8> {
@@ -225,7 +261,7 @@ mod tests {
             };
             let mut plain = bytes(known);
             let mut tail = Tail::from(plain.clone());
-            for (many, most, clears) in pushes {
+            for (many, clears) in pushes {
                 if clears && many % 8 == 0 {
                     tail.clear();
                     plain.clear();

@@ -39,6 +39,8 @@ pub struct Batch {
     keys: Box<TransposedKeys>,
     /// Lanes whose headers have changed since they were parsed.
     changed: Lanes,
+    /// Lanes whose last parse found plain packets.
+    plain: Lanes,
     #[cfg(target_arch = "x86_64")]
     quick: Option<Avx512>,
     /// Frames taken from the pool ahead of their packets.
@@ -69,6 +71,7 @@ impl Batch {
             headers: [Headers::default(); BATCH],
             keys: Box::default(),
             changed: Lanes::NONE,
+            plain: Lanes::NONE,
             #[cfg(target_arch = "x86_64")]
             quick: isa.avx512(),
             reserve: Vec::with_capacity(BATCH),

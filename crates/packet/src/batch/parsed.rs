@@ -34,6 +34,7 @@ impl Batch {
             self.keys.clear();
         }
         let parsed = self.parse_quickly(lanes, decapsulate);
+        self.plain = self.plain.without(lanes).or(parsed);
         for lane in lanes.without(parsed) {
             let (bytes, in_port) = (self.bytes(lane), self.meta.in_port[lane]);
             self.headers[lane] =
@@ -84,6 +85,14 @@ impl Batch {
     #[cfg(not(target_arch = "x86_64"))]
     fn parse_quickly(&mut self, _lanes: Lanes, _decapsulate: Decapsulate) -> Lanes {
         Lanes::NONE
+    }
+
+    /// Packets that are known to be plain, as of the last parse: TCP, UDP or ESP over IPv4, not
+    /// fragmented, without VLAN tags, tunnels and IP options, and with complete headers. Others may be,
+    /// too: this follows from what parsed them.
+    #[inline]
+    pub fn plain(&self) -> Lanes {
+        self.plain
     }
 
     /// Where the headers of the packet lie, as of the last parse.

@@ -67,9 +67,20 @@ pub fn find<K: FlowWords<W>, const W: usize>(
 
 /// The same for flows given as words.
 fn find_words<const W: usize>(index: &Index<W>, words: &[[u64; W]]) -> Found {
+    /// A step takes as long for a few flows as for many: as long as so many by themselves.
+    const FEW: usize = 8;
     let mut slots = [0; BATCH];
-    // A step takes as long for a few flows as for many.
-    let there = if words.is_empty() { 0 } else { index.get_step(words, &mut slots) };
+    if words.len() > FEW {
+        let there = index.get_step(words, &mut slots);
+        return Found { slots, there };
+    }
+    let mut there = 0;
+    for (n, flow) in words.iter().enumerate() {
+        if let Some(slot) = index.get(flow) {
+            slots[n] = slot;
+            there |= 1 << n;
+        }
+    }
     Found { slots, there }
 }
 
@@ -172,12 +183,12 @@ where
         found
     }
 
-    /// As [`find`](Self::find), for flows given as [words](FlowWords::words).
+    /// As [`find`](Self::find), for flows given as [words](FlowWords::words), and without
+    /// [`settle`](Self::settle).
     ///
     /// # Panics
     /// Likewise.
-    pub fn find_words(&mut self, flows: &[[u64; W]]) -> Found {
-        self.settle();
+    pub fn find_words(&self, flows: &[[u64; W]]) -> Found {
         let found = find_words(&self.index, flows);
         found.slots().for_each(|slot| self.ask_for(slot));
         found

@@ -52,7 +52,7 @@ pub(super) fn hash(window: [u8; 4]) -> u32 {
 }
 
 /// Bytes of a long window.
-const LONG: usize = 8;
+pub(super) const LONG: usize = 8;
 
 #[inline]
 pub(super) fn hash_long(window: [u8; LONG]) -> u32 {

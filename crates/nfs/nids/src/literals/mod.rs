@@ -32,6 +32,9 @@ use runs::{InRun, Runs, There, Thinning};
 use windows::Windows;
 
 use super::work;
+use thalweg_packet::Lanes;
+
+const _: () = assert!(Literals::SEAM >= bitmap::LONG + Windows::WIDE - 1);
 
 /// Tables in registers may pass one place in this many of random text.
 const RARE: f64 = 200.0;
@@ -193,6 +196,10 @@ impl Literals {
     /// The fewest bytes of a literal.
     pub(super) const LEAST: usize = 2;
 
+    /// The last bytes of a text in which a place is not decided without the bytes that follow, or not
+    /// looked up because another of the same literal is.
+    pub(super) const SEAM: usize = 16;
+
     fn with(
         literals: &[Vec<u8>],
         by_registers: Vec<u32>,
@@ -237,7 +244,9 @@ impl Literals {
     /// Finds the literals in each of `texts` that end after the first `from` of its bytes, and
     /// passes the numbers of text and literal to `tell`: at most three times each, once per filter and
     /// once for [dense blocks](dense). Texts that lie one after the other are filtered in one pass over
-    /// `joined`, which they make up.
+    /// `joined`, which they make up. Returns those of a batch of texts that may have more: where
+    /// something passed the filters. In others nothing that begins before their last
+    /// [`SEAM`](Self::SEAM) bytes goes on after them, either.
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
@@ -245,7 +254,7 @@ impl Literals {
         from: &[usize],
         found: &mut Found,
         mut tell: impl FnMut(usize, u32),
-    ) {
+    ) -> Lanes {
         let Found { hits, blocks, told, repeats, texts: before } = found;
         hits.clear();
         if !joined.is_some_and(|joined| self.filter_joined(texts, joined, blocks, hits)) {
@@ -262,8 +271,10 @@ impl Literals {
         let first = *before + 1;
         *before += texts.len() as u64;
         let (mut runs, mut repeats) = (Runs::default(), is_crowded.then_some(repeats));
+        let mut touched = Lanes::NONE;
         for hit in &*hits {
             let (number, at) = (hit.text as usize, hit.at as usize);
+            touched.insert(number);
             let (text, from) = (texts[number], from[number]);
             let tell = |literal| tell(number, literal);
             let id = first + number as u64;
@@ -287,6 +298,7 @@ impl Literals {
                 }
             }
         }
+        touched
     }
 
     /// Finds the literals at a place that was not checked; returns which bytes decided.

@@ -36,6 +36,15 @@ const HTTP: &str = "\
     alert http any any -> any any (msg:\"uri and payload\"; http.uri; content:\"/a\"; pkt_data; \
         content:\"GET /a\"; sid:10;)\n";
 
+/// What streams repeat, so that literals reach over several segments.
+const VERSE: &[u8] = b"Row, row, row your boat gently down the stream; merrily, merrily. ";
+const VERSES: &str = "\
+    alert tcp any any -> any any (msg:\"short\"; content:\"y, me\"; sid:1;)\n\
+    alert tcp any any -> any any (msg:\"to the end\"; content:\"boat gently down the stream\"; sid:2;)\n\
+    alert tcp any any -> any any (msg:\"runs\"; content:\"eam; merrily, merrily. row, row\"; nocase; sid:3;)\n\
+    alert tcp any any -> any any (msg:\"two\"; content:\"row your\"; content:\"merrily. R\"; distance:0; sid:4;)\n\
+    alert tcp any 1000 -> any any (msg:\"long\"; content:\"row your boat gently down the stream; merrily,\"; sid:5;)\n";
+
 /// A segment, described by its difference from its side's next segment.
 #[derive(Clone, Debug)]
 struct Step {
@@ -76,7 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The packets of `steps`, after the handshakes of all but the last connection, with timestamps or
 /// without.
-fn packets(steps: &[Step], stamped: bool) -> Vec<Vec<u8>> {
+fn packets(steps: &[Step], stamped: bool, verses: bool) -> Vec<Vec<u8>> {
     let mut next = [[1001u32, 5001]; 3];
     let mut packets = Vec::new();
     let mut segment_of = {
@@ -98,8 +107,11 @@ fn packets(steps: &[Step], stamped: bool) -> Vec<Vec<u8>> {
         let sequence = sides[own].wrapping_add(step.ahead as u32);
         let acknowledged = sides[other].wrapping_add(step.acknowledged as u32);
         let Step { connection, to_server, flags, older, payload, .. } = step;
+        let from = sequence as usize % VERSE.len();
+        let verse = VERSE.iter().copied().cycle().skip(from).take(7 * payload.len());
+        let payload = if verses { verse.collect() } else { payload.clone() };
         let mut packet =
-            segment_of(*connection, *to_server, *flags, sequence, acknowledged, *older, payload);
+            segment_of(*connection, *to_server, *flags, sequence, acknowledged, *older, &payload);
         if step.damaged {
             packet[14 + 20 + 16] ^= 1;
         } else if step.ahead == 0 {
@@ -116,17 +128,18 @@ proptest! {
     fn a_batch_gives_the_alerts_and_the_state_of_its_packets(
         steps in proptest::collection::vec(step(), 0..100),
         many in 2usize..=BATCH,
-        rules in 0..3usize,
+        rules in 0..4usize,
         midstream in any::<bool>(),
         last in any::<bool>(),
         stamped in any::<bool>(),
         target in prop::sample::select(vec!["linux", "windows", "bsd"]),
     ) {
-        let rules = [&[QUIET][..], &[RULES], &[RULES, HTTP]][rules].concat();
+        let verses = rules == 3;
+        let rules = [&[QUIET][..], &[RULES], &[RULES, HTTP], &[VERSES]][rules].concat();
         let overlaps = if last { "last" } else { "first" };
         let options =
             format!("midstream = {midstream}\noverlaps = '{overlaps}'\ntarget = '{target}'");
-        let packets = packets(&steps, stamped);
+        let packets = packets(&steps, stamped, verses);
         let mut bench = Bench::new(&rules, &options);
         let mut run = |many: usize, blind: bool| {
             ahead::BLIND.set(blind);
