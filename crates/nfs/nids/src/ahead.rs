@@ -6,19 +6,18 @@
 //! and streams are prefetched together. A packet uses the hits in its text only if its stream
 //! then ends as expected; otherwise it is searched by itself.
 
-use thalweg_cpu::prefetch;
 use thalweg_packet::wire::ip_proto::{TCP, UDP};
 use thalweg_packet::{BATCH, Batch, Lanes};
 
 use super::arrival;
 use super::engine::{Engine, Search};
-use super::flow::Flow;
 use super::flows::Flows;
 use super::heads::Kind;
-use super::recent::{Hint, Recent, Tuple};
+use super::literals::Open;
+use super::quiet::{Before, Terms};
+use super::recent::Recent;
 use super::segment::Segment;
 use super::stream::Stream;
-use super::tail::{Searched, copy};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::flow_table::Slot;
 
@@ -36,33 +35,16 @@ pub(super) struct Texts<'a> {
     pub(super) with_payload: Lanes,
     pub(super) of_kinds: [Lanes; Kind::ALL.len()],
     /// Bytes of all payloads of segments.
-    total: usize,
+    pub(super) total: usize,
 }
 
 /// Where the text of a packet that is joined lies: the end of its stream, then its payload.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    begin: u32,
+pub(super) struct Place {
+    pub(super) begin: u32,
     /// Where the payload begins.
-    fresh: u32,
-    end: u32,
-}
-
-/// The streams that have a segment in a batch: a filter that few others pass.
-#[derive(Default)]
-struct SeenStreams([u64; 16]);
-
-impl SeenStreams {
-    /// Adds the stream of a number; returns whether it may be known.
-    #[inline]
-    fn add(&mut self, number: u32) -> bool {
-        // The numbers of streams have patterns.
-        let bit = number.wrapping_mul(0x9e37_79b1) >> 22;
-        let (word, bit) = (&mut self.0[(bit / u64::BITS) as usize], 1 << (bit % u64::BITS));
-        let known = *word & bit != 0;
-        *word |= bit;
-        known
-    }
+    pub(super) fresh: u32,
+    pub(super) end: u32,
 }
 
 /// The results for a batch before its packets' turn; reused. Arrays are indexed by lane.
@@ -72,48 +54,47 @@ pub(super) struct Ahead {
     pub(super) connected: Lanes,
     /// The subsets that have a connection, whose connection was found, and that its lower endpoint
     /// sent.
-    tracked: Lanes,
-    known: Lanes,
-    from_low: Lanes,
-    slots: [u32; BATCH],
+    pub(super) tracked: Lanes,
+    pub(super) known: Lanes,
+    pub(super) from_low: Lanes,
+    pub(super) slots: [u32; BATCH],
     /// Packets with a TCP header, and the subsets that [continue](Segment::continues) a stream, and that
     /// have no defects other than of their checksums and their TTL.
-    segmented: Lanes,
-    continuing: Lanes,
-    flawless: Lanes,
-    segments: [Segment; BATCH],
+    pub(super) segmented: Lanes,
+    pub(super) continuing: Lanes,
+    pub(super) flawless: Lanes,
+    pub(super) segments: [Segment; BATCH],
     /// Packets searched with the end of their stream, and those whose text is not known before their
     /// turn. All others are searched by themselves.
-    joined: Lanes,
-    unknown: Lanes,
+    pub(super) joined: Lanes,
+    pub(super) unknown: Lanes,
     /// Segments without data, of known connections.
-    bare: Lanes,
-    recent: Recent,
+    pub(super) bare: Lanes,
+    pub(super) recent: Recent,
     /// Where joined texts lie in `text`.
-    places: [Place; BATCH],
+    pub(super) places: [Place; BATCH],
     /// Joined texts, one after the other, and room for more.
-    text: Vec<u8>,
+    pub(super) text: Vec<u8>,
     /// Lanes and the rules that may match their packets, in order.
-    found: Vec<(u32, u32)>,
-    /// Lanes for which `found` has rules, and those whose text may have more.
-    any: Lanes,
-    touched: Lanes,
+    pub(super) found: Vec<(u32, u32)>,
+    /// Lanes for which `found` has rules, and what may be found with more bytes before or after.
+    pub(super) any: Lanes,
+    pub(super) open: Open,
+    /// Whether the connection of the current packet is as it was when the batch was searched.
+    pub(super) unchanged: bool,
     /// Packets searched with less of their stream's end than a literal may reach back.
-    seamed: Lanes,
+    pub(super) seamed: Lanes,
+    /// Segments that were accepted before their turn, and what each has changed.
+    pub(super) taken: Lanes,
+    pub(super) before: [Before; BATCH],
+    /// The number of the batch, not 0.
+    pub(super) number: u32,
 }
 
 #[cfg(test)]
 thread_local! {
     /// Disables searching ahead on this thread, as the reference for tests.
     pub(super) static BLIND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-/// The stream that a packet from the lower or from the higher endpoint goes on with, which is prefetched.
-#[inline]
-fn stream_of(flow: &Flow, from_low: bool) -> Option<&Stream> {
-    let tracked = flow.tracked.as_deref()?;
-    prefetch::whole(std::slice::from_ref(tracked), 0);
-    Some(&tracked.streams[usize::from(!flow.is_to_server(from_low))])
 }
 
 impl Ahead {
@@ -125,7 +106,7 @@ impl Ahead {
         flows: &mut Flows,
         batch: &Batch,
         lanes: Lanes,
-        midstream: bool,
+        terms: &Terms,
         search: &mut Search,
     ) {
         let [of_tcp, of_others] = engine.needs.connections;
@@ -136,12 +117,15 @@ impl Ahead {
         for (lanes, matter) in [(tcp, of_tcp), (lanes.without(tcp), of_others)] {
             self.connected = self.connected.or(if matter { lanes } else { Lanes::NONE });
         }
-        (self.joined, self.unknown, self.bare, self.seamed) = Default::default();
+        (self.joined, self.unknown, self.bare) = Default::default();
+        (self.seamed, self.taken) = Default::default();
         let mut text = std::mem::take(&mut self.text);
         if !self.connected.is_empty() {
-            let streams = self.find_streams(flows, batch);
+            self.locate(flows, batch);
+            #[cfg(test)]
+            let terms = &terms.taking(!BLIND.get());
             if engine.needs.streams {
-                self.put_together(engine, &streams, &mut text, &mut texts, midstream);
+                self.assemble(flows, batch, terms, &mut text, &mut texts);
             }
             #[cfg(test)]
             if BLIND.get() {
@@ -153,9 +137,10 @@ impl Ahead {
             }
         }
         self.found.clear();
-        self.touched = engine.candidates_of_each(batch, lanes, &texts, search, &mut self.found);
+        self.open = engine.candidates_of_each(batch, lanes, &texts, search, &mut self.found);
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
         self.text = text;
+        self.settle(flows);
     }
 
     /// Reads the packets' payloads, and their `SEGMENTS` if these matter.
@@ -197,162 +182,21 @@ impl Ahead {
         texts
     }
 
-    /// Looks up the connections; returns their streams, and prefetches all.
-    #[inline(always)]
-    fn find_streams<'f>(
-        &mut self,
-        flows: &'f mut Flows,
-        batch: &Batch,
-    ) -> [Option<&'f Stream>; BATCH] {
-        flows.settle();
-        let flows = &*flows;
-        let mut streams = [None; BATCH];
-        let tuple = Tuple::of(batch);
-        let (mut hinted, mut from_lows, mut known) = (0, 0, 0);
-        for lane in self.segmented {
-            let Some(Hint { slot, from_low }) = self.recent.get(tuple(lane)) else { continue };
-            flows.ask_for(slot);
-            self.slots[lane] = slot.0;
-            hinted |= 1 << lane;
-            from_lows |= u32::from(from_low) << lane;
-        }
-        for lane in Lanes(hinted) {
-            let hint = Hint { slot: Slot(self.slots[lane]), from_low: from_lows >> lane & 1 == 1 };
-            let Some(flow) = flows.hinted(hint, tuple(lane)) else { continue };
-            known |= 1 << lane;
-            streams[lane] = stream_of(flow, hint.from_low);
-        }
-        (self.known, self.tracked, self.from_low) =
-            (Lanes(known), Lanes(known), Lanes(from_lows & known));
-        let rest = self.connected.without(self.known);
-        if !rest.is_empty() {
-            self.look_up(flows, batch, rest, &mut streams);
-        }
-        streams.iter().flatten().for_each(|stream| stream.ask_for());
-        streams
-    }
-
-    /// Looks up the connections of the packets of some lanes, which were not where they were expected.
-    #[inline(never)]
-    fn look_up<'f>(
-        &mut self,
-        flows: &'f Flows,
-        batch: &Batch,
-        lanes: Lanes,
-        streams: &mut [Option<&'f Stream>; BATCH],
-    ) {
-        let mut ids = [[0; 5]; BATCH];
-        let (tracked, from_low) = Conversation::in_lanes(batch, lanes, &mut ids);
-        let found = flows.find(&ids[..tracked.count()]);
-        let tuple = Tuple::of(batch);
-        for (n, lane) in tracked.into_iter().enumerate() {
-            let Some(slot) = found.slot(n) else { continue };
-            self.slots[lane] = slot.0;
-            self.known.insert(lane);
-            if self.segmented.contains(lane) {
-                let from_low = from_low.contains(lane);
-                self.recent.put(tuple(lane), Hint { slot, from_low });
-                streams[lane] = flows.in_slot(slot).and_then(|flow| stream_of(flow, from_low));
-            }
-        }
-        (self.tracked, self.from_low) = (self.tracked.or(tracked), self.from_low.or(from_low));
-    }
-
-    /// Assembles the `texts` to search for segments, one after the other in `text`.
-    #[inline(always)]
-    fn put_together<'t>(
-        &mut self,
-        engine: &Engine,
-        streams: &[Option<&Stream>; BATCH],
-        text: &'t mut Vec<u8>,
-        texts: &mut Texts<'t>,
-        midstream: bool,
-    ) {
-        let data = self.segmented.and(texts.with_payload);
-        self.bare = self.segmented.and(self.known).without(data);
-        self.bare.into_iter().for_each(|lane| self.places[lane] = Place::default());
-        let most = texts.total + data.count() * engine.reach;
-        if text.len() < most {
-            text.resize(most, 0);
-        }
-        // Resets add nothing to their stream.
-        let others = data.without(self.continuing).into_iter();
-        let resets = others.filter(|lane| self.segments[*lane].is_reset()).collect();
-        let mut seen = SeenStreams::default();
-        let (mut joined, mut unknown, mut seamed, mut end) = (0, 0, 0, 0);
-        for lane in data.without(resets) {
-            let (payload, segment) = (texts.bytes[lane], &self.segments[lane]);
-            let Some(stream) = streams[lane] else {
-                // A stream that begins here is searched at the packet's turn.
-                unknown |= u32::from(midstream || segment.is_syn()) << lane;
-                continue;
-            };
-            let may_follow = seen.add(self.stream_number(lane));
-            let begin = end;
-            if may_follow && let Some(place) = self.segment_before(lane, Lanes(joined)) {
-                let until = place.end as usize;
-                let from = (place.begin as usize).max(until.saturating_sub(engine.reach));
-                text.copy_within(from..until, begin);
-                end += until - from;
-            } else if stream.goes_on_at(segment.sequence) {
-                let [first, second] = stream.open_past(engine.reach);
-                end += first.len();
-                copy(first, &mut text[begin..end]);
-                if !second.is_empty() {
-                    text[end..end + second.len()].copy_from_slice(second);
-                    end += second.len();
-                }
-            } else {
-                unknown |= 1 << lane;
-                continue;
-            }
-            let fresh = end;
-            end += payload.len();
-            copy(payload, &mut text[fresh..end]);
-            self.places[lane] = Place { begin: begin as u32, fresh: fresh as u32, end: end as u32 };
-            texts.known[lane] = fresh - begin;
-            seamed |= u32::from(fresh - begin < engine.reach) << lane;
-            joined |= 1 << lane;
-        }
-        (self.joined, self.unknown, self.seamed) = (Lanes(joined), Lanes(unknown), Lanes(seamed));
-        let text = &text[..end];
-        let mut rest = text;
-        for lane in self.joined {
-            let len = texts.known[lane] + texts.bytes[lane].len();
-            (texts.bytes[lane], rest) = rest.split_at_checked(len).unwrap_or_default();
-        }
-        (texts.joined, texts.are_joined) = (text, self.joined);
-    }
-
-    /// A number of the stream of a packet whose connection was found.
-    #[inline]
-    fn stream_number(&self, lane: usize) -> u32 {
-        self.slots[lane] << 1 | u32::from(self.from_low.contains(lane))
-    }
-
-    /// The place of the last segment in `joined` that is of the same stream as the segment in `lane`, if
-    /// this one follows it.
-    #[inline(never)]
-    fn segment_before(&self, lane: usize, joined: Lanes) -> Option<Place> {
-        let number = self.stream_number(lane);
-        let last =
-            (0..lane).rev().find(|n| joined.contains(*n) && self.stream_number(*n) == number)?;
-        let (place, before) = (self.places[last], self.segments[last].sequence);
-        let next = before.wrapping_add(place.end - place.fresh);
-        (next == self.segments[lane].sequence).then_some(place)
-    }
-
     /// The packets that only continue their stream if that ends as expected, and that no rule may match
     /// then.
     pub(super) fn quiet(&self) -> Lanes {
-        let unclear = self.any.or(self.seamed.and(self.touched));
-        self.joined.or(self.bare).and(self.continuing).without(unclear)
+        self.joined.or(self.bare).and(self.continuing).without(self.unclear())
     }
 
-    /// How far the stream of a quiet packet is searched with it.
+    /// The packets for which rules may have to be evaluated.
+    pub(super) fn unclear(&self) -> Lanes {
+        self.any.or(self.seamed.and(self.open.before))
+    }
+
+    /// In which batch the stream of a quiet packet is searched with it; 0 if a literal may have begun.
     #[inline]
-    pub(super) fn searched(&self, lane: usize) -> Searched {
-        if self.touched.contains(lane) { Searched::Unknown } else { Searched::Closed }
+    pub(super) fn searched(&self, lane: usize) -> u32 {
+        if self.open.after.contains(lane) { 0 } else { self.number }
     }
 
     /// The packets that have no defects other than of their checksums and their TTL.
@@ -417,6 +261,8 @@ impl Ahead {
 
     /// Whether a packet was searched with the end of this stream, which it continues.
     pub(super) fn searched_behind(&self, lane: usize, stream: &Stream, reach: usize) -> bool {
-        self.joined.contains(lane) && stream.has_past(self.past(lane), reach)
+        let is_seamed = self.seamed.contains(lane) && !self.open.before.contains(lane);
+        let is_past = || stream.has_past(self.past(lane), reach);
+        self.joined.contains(lane) && (is_seamed && self.unchanged || is_past())
     }
 }

@@ -12,7 +12,7 @@ use super::buffer::Buffer;
 use super::chosen::{Chosen, RuleSet};
 use super::group::{Group, GroupBuilder};
 use super::heads::{Header, Heads, Suiting};
-use super::literals::{Found, Literals};
+use super::literals::{Found, Literals, Open};
 use super::port_groups::PortGroups;
 use super::rule::{Condition, PayloadTest, Rule, View, choose};
 use super::twins::Twins;
@@ -193,7 +193,7 @@ impl Engine {
 
     /// Appends to `out`, for each of the `texts` of a batch's `lanes`, its lane and the numbers of the
     /// rules that may match it, whose pattern ends after what is known of it, ordered by lane and then
-    /// by evaluation. Returns the lanes of texts that [may have more](super::literals::Literals::find_in_each).
+    /// by evaluation.
     pub(super) fn candidates_of_each(
         &self,
         batch: &Batch,
@@ -201,7 +201,7 @@ impl Engine {
         texts: &Texts<'_>,
         search: &mut Search,
         out: &mut Vec<(u32, u32)>,
-    ) -> Lanes {
+    ) -> Open {
         let Search { literals: found, chosen, concerned } = search;
         chosen.begin(self.rules.len());
         let without_pattern = &self.without_pattern[Buffer::Payload as usize];
@@ -212,7 +212,7 @@ impl Engine {
             }
         }
         self.payloads.of_each(batch, texts, concerned);
-        let (mut by_pattern, mut touched) = (Lanes::NONE, Lanes::NONE);
+        let (mut by_pattern, mut open) = (Lanes::NONE, Open::default());
         let mut choose = |lane, rules: &RuleSet| {
             by_pattern.insert(lane);
             chosen.add(lane, rules);
@@ -223,7 +223,7 @@ impl Engine {
             if lanes == texts.with_payload {
                 let of_group =
                     group.find_in_each(&texts.bytes, joined, &texts.known, found, &mut choose);
-                touched = touched.or(of_group);
+                open = open.or(of_group);
                 continue;
             }
             let (mut those, mut bytes, mut known) = ([0; BATCH], [&[][..]; BATCH], [0; BATCH]);
@@ -234,14 +234,14 @@ impl Engine {
             let choose = |n, rules: &RuleSet| choose(those[n], rules);
             let of_group =
                 group.find_in_each(&bytes[..count], joined, &known[..count], found, choose);
-            touched = of_group.into_iter().fold(touched, |all, n| all.or(Lanes::one(those[n])));
+            open = open.or(of_group.of(lanes));
         }
         for lane in chosen.lanes() {
             // Rules without a pattern suit already.
             let suiting = by_pattern.contains(lane).then(|| self.heads.suiting(batch, lane));
             chosen.take(lane, suiting, |rule| out.push((lane as u32, rule)));
         }
-        touched
+        open
     }
 }
 

@@ -13,7 +13,6 @@ use super::receiver::{Ends, Reason, Target};
 use super::segment::Segment;
 use super::seldom::Seldom;
 use super::stream::Stream;
-use super::tail::Searched;
 
 /// The progress of a TCP handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +87,7 @@ impl Tracked {
     /// Forgets what holds only as long as all segments are quiet.
     pub(super) fn wake(&mut self) {
         self.calm = Calm::default();
-        self.streams.iter_mut().for_each(|stream| stream.set_searched(Searched::Unknown));
+        self.streams.iter_mut().for_each(|stream| stream.set_searched(0));
     }
 }
 

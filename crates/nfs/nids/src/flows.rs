@@ -139,6 +139,29 @@ impl Flows {
         self.table.at(slot).map(|(_, flow)| flow)
     }
 
+    /// The same, to change it.
+    #[inline]
+    pub(super) fn at(&mut self, slot: Slot) -> Option<&mut Flow> {
+        self.table.at_mut(slot).map(|(_, flow)| flow)
+    }
+
+    /// The time without a packet after which a connection expires.
+    pub(super) fn idle(&self) -> Nanoseconds {
+        self.limits.idle
+    }
+
+    /// Whether a packet may evict a connection or its streams: room for less than the most that one
+    /// packet adds, which is what may be decompressed of a message.
+    pub(super) fn is_crowded(&self) -> bool {
+        const MOST_ADDED: usize = 3 << 19;
+        let shares = self.memory.len();
+        let mut each = self.memory.iter().enumerate();
+        each.any(|(share, memory)| {
+            memory + MOST_ADDED > self.most
+                || self.table.len_of(share) >= self.limits.flows / shares
+        })
+    }
+
     /// Whether the connection in `slot` is this one.
     #[inline]
     pub(super) fn has(&self, slot: Slot, id: &Conversation) -> bool {
@@ -224,6 +247,18 @@ impl Flows {
         if *memory > self.most {
             self.evict_streams(share);
         }
+    }
+
+    /// The same for the connection in `slot`, within the limit.
+    #[inline(never)]
+    pub(super) fn book_within(&mut self, slot: Slot, before: usize, after: usize) {
+        let memory = &mut self.memory[self.table.section_of(slot)];
+        *memory = *memory + after - before;
+    }
+
+    /// Whether so many more bytes of streams exceed no limit.
+    pub(super) fn have_memory_for(&self, bytes: usize) -> bool {
+        self.memory.iter().all(|memory| memory + bytes <= self.most)
     }
 
     /// Gives up streams of connections of `share` until the others are within the limit.

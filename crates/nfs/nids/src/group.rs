@@ -1,10 +1,9 @@
 //! Rules that are found by their patterns, in one pass over a text.
 
 use hashbrown::HashMap;
-use thalweg_packet::Lanes;
 
 use super::chosen::RuleSet;
-use super::literals::{Found, Literals};
+use super::literals::{Found, Literals, Open};
 use super::rule::Rule;
 
 /// Patterns of rules, ready to be searched for together.
@@ -81,8 +80,7 @@ impl Group {
     }
 
     /// The same in each of `texts`, after the first `from` of its bytes; passes the number of the
-    /// text as well. `joined` are all texts one after the other, if they lie so. Returns those that
-    /// [may have more](Literals::find_in_each).
+    /// text as well. `joined` are all texts one after the other, if they lie so.
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
@@ -90,8 +88,8 @@ impl Group {
         from: &[usize],
         found: &mut Found,
         mut tell: impl FnMut(usize, &RuleSet),
-    ) -> Lanes {
-        let Some(literals) = &self.literals else { return Lanes::NONE };
+    ) -> Open {
+        let Some(literals) = &self.literals else { return Open::default() };
         let tell = |text, literal: u32| tell(text, &self.rules_of_pattern[literal as usize]);
         literals.find_in_each(texts, joined, from, found, tell)
     }

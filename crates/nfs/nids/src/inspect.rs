@@ -18,7 +18,7 @@ use super::flow::{Arrival, Handling, Tracked, Verdict};
 use super::flows::{Flows, Seen};
 use super::heads::Header;
 use super::matches::Matches;
-use super::quiet::{Changed, Terms};
+use super::quiet::{Changed, Continuation, Terms};
 use super::receiver::{Reason, Target};
 use super::segment::Segment;
 use super::stream::{Fresh, Notes, Overlaps, Policy};
@@ -126,11 +126,11 @@ impl Inspector {
         lanes: Lanes,
         context: &mut Context<'_>,
     ) {
-        let midstream = self.settings.midstream;
-        self.ahead.look(engine, flows, batch, lanes, midstream, &mut self.search);
+        let terms = Terms::new(engine, &self.settings, context.is_traced());
+        self.ahead.look(engine, flows, batch, lanes, &terms, &mut self.search);
         let quiet = if context.is_traced() { Lanes::NONE } else { self.ahead.quiet() };
-        let terms = Terms::new(engine, &self.settings);
-        let (mut left, mut changed) = (lanes, Changed::default());
+        let mut left = lanes.without(self.ahead.taken);
+        let mut changed = Changed::default();
         while let Some(lane) = left.lowest() {
             if quiet.contains(lane) {
                 let rest = self.go_on(&terms, flows, batch, (left, quiet), changed);
@@ -140,8 +140,16 @@ impl Inspector {
                 }
             }
             left.remove(lane);
+            let later = self.ahead.taken.and(Lanes(u32::MAX << lane));
+            if !later.is_empty() && flows.is_crowded() {
+                // What it evicts depends on the packets before it alone.
+                self.ahead.give_back(flows, later);
+                left = left.or(later);
+            }
             if self.ahead.connected.contains(lane) {
-                changed.add(self.ahead.slot(lane));
+                let slot = self.ahead.slot(lane);
+                self.ahead.unchanged = slot.is_some_and(|slot| !changed.may_have(slot));
+                changed.add(slot);
                 self.in_connection(engine, flows, batch, lane, context);
                 continue;
             }
@@ -214,7 +222,8 @@ impl Inspector {
         let Some(flow) = flows.current(slot, now) else { return false };
         let to_server = flow.is_to_server(ahead.is_from_low(lane));
         let (payload, searched) = (ahead.payload(lane), ahead.searched(lane));
-        let kept = flow.go_on(to_server, segment, payload, past, searched, terms, now);
+        let next = Continuation { to_server, segment, payload, past, searched };
+        let kept = flow.go_on(&next, terms, now);
         let Some((before, after)) = kept else { return false };
         if before != after {
             flows.book(flows.share_of(slot), before, after);

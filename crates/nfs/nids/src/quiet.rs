@@ -9,28 +9,30 @@ use super::arrival;
 use super::engine::Engine;
 use super::flow::{Flow, Tracked};
 use super::inspect::Settings;
-use super::receiver::Target;
+use super::receiver::{self, Target};
 use super::segment::Segment;
 use super::stream::Policy;
-use super::tail::Searched;
 use thalweg_nf::toolkit::flow_table::Slot;
 
 /// What decides, the same for all packets of a batch.
 pub(super) struct Terms {
     target: Target,
-    midstream: bool,
+    pub(super) midstream: bool,
     policy: Policy,
     /// Bytes of the past that are searched with a segment.
-    reach: usize,
+    pub(super) reach: usize,
     /// The rule set.
     rules: u64,
     applications: bool,
     checksums: bool,
     min_ttl: u8,
+    /// Whether segments may be accepted before their turn.
+    takes: bool,
 }
 
 impl Terms {
-    pub(super) fn new(engine: &Engine, settings: &Settings) -> Self {
+    /// Packets that are traced are explained at their turn.
+    pub(super) fn new(engine: &Engine, settings: &Settings, is_traced: bool) -> Self {
         let Settings { target, midstream, checksums, min_ttl, .. } = *settings;
         Self {
             target,
@@ -41,7 +43,19 @@ impl Terms {
             applications: engine.needs.applications,
             checksums,
             min_ttl,
+            takes: !is_traced,
         }
+    }
+
+    /// Whether segments may be accepted before their turn.
+    #[inline]
+    pub(super) fn takes(&self) -> bool {
+        self.takes
+    }
+
+    #[cfg(test)]
+    pub(super) fn taking(&self, takes: bool) -> Self {
+        Self { takes: takes && self.takes, ..*self }
     }
 
     /// The packets with which nothing is wrong because nothing but checksums and TTL may be, of
@@ -83,23 +97,37 @@ fn bit(Slot(slot): Slot) -> u64 {
     1 << (slot.wrapping_mul(0x9e37_79b1) >> (u32::BITS - u64::BITS.ilog2()))
 }
 
+/// A segment that [continues](Segment::continues) its stream.
+pub(super) struct Continuation<'a> {
+    pub(super) to_server: bool,
+    pub(super) segment: &'a Segment,
+    pub(super) payload: &'a [u8],
+    /// The end of the stream that the payload was searched with, if another may have changed it since.
+    pub(super) past: Option<&'a [u8]>,
+    /// The batch in which that search found nothing, or 0.
+    pub(super) searched: u32,
+}
+
+/// What a quiet segment of a side changes of a connection in addition to its stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Before {
+    last: Nanoseconds,
+    seen: bool,
+    side: receiver::Mark,
+}
+
 impl Flow {
-    /// Accepts a [continuing](Segment::continues) segment if it only continues its stream: it changes
-    /// nothing else, and only its new bytes could require a rule to be evaluated. If it has any, and
-    /// with `past`, only if that is the end of the stream. The bytes were `searched` with the end of the
-    /// stream.
+    /// Accepts a segment if it only continues its stream: it changes nothing else, and only its new bytes
+    /// could require a rule to be evaluated.
     /// Returns the bytes of memory of the stream's past before and now.
     #[inline(always)]
     pub(super) fn go_on(
         &mut self,
-        to_server: bool,
-        segment: &Segment,
-        payload: &[u8],
-        past: Option<&[u8]>,
-        searched: Searched,
+        continuation: &Continuation<'_>,
         terms: &Terms,
         now: Nanoseconds,
     ) -> Option<(usize, usize)> {
+        let Continuation { to_server, segment, payload, past, searched } = *continuation;
         let (own, other) = (usize::from(!to_server), usize::from(to_server));
         let tracked = self.tracked.as_deref()?;
         if tracked.rules != terms.rules || !tracked.calm.0[own] && !self.calm_down(own, terms) {
@@ -121,6 +149,29 @@ impl Flow {
         self.last = self.last.follow(now);
         self.seen[own] = true;
         Some(kept)
+    }
+
+    /// What a quiet segment of a side changes in addition to its stream.
+    #[inline(always)]
+    pub(super) fn before(&self, own: usize) -> Before {
+        let side = self.tracked.as_deref().map_or_else(Default::default, |t| t.ends.mark(own));
+        Before { last: self.last, seen: self.seen[own], side }
+    }
+
+    /// Makes a side as it was [before](Self::before) a quiet segment with a payload of `len` bytes, for
+    /// which its stream had room. Returns the bytes of memory of its stream's past after it and before.
+    pub(super) fn restore(
+        &mut self,
+        own: usize,
+        len: usize,
+        before: Before,
+    ) -> Option<(usize, usize)> {
+        (self.last, self.seen[own]) = (before.last, before.seen);
+        let tracked = self.tracked.as_deref_mut()?;
+        let memory = tracked.streams[own].memory();
+        tracked.streams[own].take_back(len);
+        tracked.ends.take_back(own, before.side);
+        Some((memory, tracked.streams[own].memory()))
     }
 
     /// Whether segments of a side may be quiet, as far as that depends on what they leave as it is;

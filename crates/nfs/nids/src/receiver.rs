@@ -124,6 +124,16 @@ struct Side {
     offers: Seldom<Vec<Offer>>,
 }
 
+/// What a segment that [follows](Ends::follow) changes of its side.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mark {
+    sent: Option<u32>,
+    acked: u32,
+    edge: u32,
+    largest: u32,
+    recent: u32,
+}
+
 /// What both sides agreed in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Agreement {
@@ -455,6 +465,20 @@ impl Ends {
         self.has_sent(to_server, segment.sequence.wrapping_add(length as u32));
         self.take(to_server, segment);
         true
+    }
+
+    /// What a segment of side `own` that [follows](Self::follow) changes.
+    #[inline]
+    pub(super) fn mark(&self, own: usize) -> Mark {
+        let Side { sent, acked, edge, largest, recent, .. } = self.sides[own];
+        Mark { sent, acked, edge, largest, recent }
+    }
+
+    /// Takes back what segments that followed have changed since a mark.
+    pub(super) fn take_back(&mut self, own: usize, mark: Mark) {
+        let side = &mut self.sides[own];
+        (side.sent, side.acked, side.edge) = (mark.sent, mark.acked, mark.edge);
+        (side.largest, side.recent) = (mark.largest, mark.recent);
     }
 
     /// Notes how far a side has sent, whether or not its receiver takes the segment: an honest

@@ -11,9 +11,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::literals::Literals;
 use super::segment::distance;
 use super::seldom::Seldom;
-use super::tail::{Searched, Tail};
+use super::tail::Tail;
 
 /// Segments farther ahead than this are outside any window.
 pub(super) const WINDOW: usize = 1 << 24;
@@ -210,17 +211,29 @@ impl Stream {
         self.tail.last(most)
     }
 
-    /// The last delivered bytes that have to be searched again together with the next ones, `most` at
-    /// most, in two parts.
+    /// The last delivered bytes that have to be searched again together with the next ones, if those are
+    /// fewer than `most`. See [`Tail::seam`].
     #[inline(always)]
-    pub(super) fn open_past(&self, most: usize) -> [&[u8]; 2] {
-        self.tail.open(most)
+    pub(super) fn seam(&self, most: usize, now: u32) -> Option<&[u8; Literals::SEAM]> {
+        self.tail.seam(most, now)
     }
 
-    /// Notes how far the last delivered bytes were searched.
+    /// Notes the batch in which the last delivered bytes were searched, or 0.
     #[inline]
-    pub(super) fn set_searched(&mut self, searched: Searched) {
+    pub(super) fn set_searched(&mut self, searched: u32) {
         self.tail.set_searched(searched);
+    }
+
+    /// How many bytes may be [appended](Self::append) and [taken back](Self::take_back).
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        self.tail.room()
+    }
+
+    /// Takes back the last bytes, for which there was [room](Self::room).
+    pub(super) fn take_back(&mut self, bytes: usize) {
+        self.next = self.next.map(|next| next.wrapping_sub(bytes as u32));
+        self.tail.take_back(bytes);
     }
 
     /// Whether the last delivered bytes, `most` at most, are `bytes`.

@@ -11,7 +11,7 @@ const COMPARED: usize = 2048;
 const SLACK: usize = 4;
 
 /// Memory is counted in steps of this many bytes.
-const MEMORY_STEP: usize = 256;
+pub(super) const MEMORY_STEP: usize = 256;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -27,17 +27,9 @@ pub(super) struct Tail {
     len: u32,
     /// How many bytes have room at `end` without any other change.
     room: u32,
-    searched: Searched,
-}
-
-/// How far the last bytes were searched for literals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Searched {
-    /// A literal may have begun anywhere.
-    #[default]
-    Unknown,
-    /// What begins before the last [`SEAM`](Literals::SEAM) bytes ends before the next ones.
-    Closed,
+    /// The batch in which these bytes were searched for literals, of which none that begins before the
+    /// last [`SEAM`](Literals::SEAM) bytes ends after them; 0 if one may.
+    searched: u32,
 }
 
 impl Tail {
@@ -70,18 +62,33 @@ impl Tail {
         [&self.ring[self.ring.len() + end - len..], &self.ring[..end]]
     }
 
-    /// The last bytes that have to be searched again together with the next ones, as [`last`](Self::last);
-    /// `most` if a literal may have begun anywhere.
+    /// The last bytes that have to be searched again together with the next ones, if those are fewer than
+    /// `most`: `None` if a literal may have begun before them, or if the search is that of the batch
+    /// `now`, which is still to come.
     #[inline(always)]
-    pub(super) fn open(&self, most: usize) -> [&[u8]; 2] {
-        let seam = if self.searched == Searched::Closed { Literals::SEAM } else { usize::MAX };
-        self.last(most.min(seam))
+    pub(super) fn seam(&self, most: usize, now: u32) -> Option<&[u8; Literals::SEAM]> {
+        let is_closed = self.searched != 0 && self.searched != now && most > Literals::SEAM;
+        let before = self.ring.get(..self.end as usize)?;
+        before.last_chunk().filter(|_| is_closed && self.len() >= Literals::SEAM)
     }
 
-    /// Notes how far the last bytes were searched.
+    /// Notes the batch in which the last bytes were searched; 0 if a literal may have begun in them.
     #[inline]
-    pub(super) fn set_searched(&mut self, searched: Searched) {
+    pub(super) fn set_searched(&mut self, searched: u32) {
         self.searched = searched;
+    }
+
+    /// How many bytes may be appended and taken back.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        self.room as usize
+    }
+
+    /// Takes back the last bytes, for which there was [room](Self::room).
+    pub(super) fn take_back(&mut self, bytes: usize) {
+        let bytes = bytes as u32;
+        (self.end, self.len, self.room) = (self.end - bytes, self.len - bytes, self.room + bytes);
+        self.searched = 0;
     }
 
     /// Whether the last bytes, `most` at most, are `bytes`.
@@ -177,9 +184,9 @@ impl Tail {
 ///
 /// # Panics
 /// When the lengths differ.
-#[inline]
+#[inline(always)]
 pub(super) fn copy(from: &[u8], to: &mut [u8]) {
-    #[inline]
+    #[inline(always)]
     fn pieces<const N: usize>(from: &[u8], to: &mut [u8]) -> Option<()> {
         let (first, last) = (from.first_chunk::<N>()?, from.last_chunk::<N>()?);
         *to.first_chunk_mut()? = *first;

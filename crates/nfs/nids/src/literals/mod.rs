@@ -52,6 +52,35 @@ pub(super) struct Literals {
     registers: Option<Registers>,
     windows: Option<Windows>,
     longest: usize,
+    /// A literal begins at most so many bytes before the place at which it is found.
+    before: usize,
+}
+
+/// The texts of a batch in which a literal may lie that is not all there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Open {
+    /// A literal may have begun before the text.
+    pub(super) before: Lanes,
+    /// A literal that begins before the last [`SEAM`](Literals::SEAM) bytes may end after the text.
+    pub(super) after: Lanes,
+}
+
+impl Open {
+    /// The texts in either.
+    #[must_use]
+    pub(super) fn or(self, other: Self) -> Self {
+        Self { before: self.before.or(other.before), after: self.after.or(other.after) }
+    }
+
+    /// The same texts with other numbers: those of `lanes`, in order.
+    #[must_use]
+    pub(super) fn of(self, lanes: Lanes) -> Self {
+        let of = |texts: Lanes| {
+            let each = lanes.into_iter().enumerate();
+            each.filter(|(n, _)| texts.contains(*n)).map(|(_, lane)| lane).collect()
+        };
+        Self { before: of(self.before), after: of(self.after) }
+    }
 }
 
 /// A filter whose tables are held in registers.
@@ -214,7 +243,8 @@ impl Literals {
         let places: Vec<_> = short_places.into_iter().chain(places).collect();
         let check = Check::new(literals, &places);
         let longest = literals.iter().map(Vec::len).max().unwrap_or(0);
-        Self { check, index: Index::new(literals, places), registers, windows, longest }
+        let before = places.iter().map(|place| place.offset as usize).max().unwrap_or(0);
+        Self { before, check, index: Index::new(literals, places), registers, windows, longest }
     }
 
     /// Finds literals only where they begin at their place in a text, if they have one.
@@ -244,9 +274,7 @@ impl Literals {
     /// Finds the literals in each of `texts` that end after the first `from` of its bytes, and
     /// passes the numbers of text and literal to `tell`: at most three times each, once per filter and
     /// once for [dense blocks](dense). Texts that lie one after the other are filtered in one pass over
-    /// `joined`, which they make up. Returns those of a batch of texts that may have more: where
-    /// something passed the filters. In others nothing that begins before their last
-    /// [`SEAM`](Self::SEAM) bytes goes on after them, either.
+    /// `joined`, which they make up.
     pub(super) fn find_in_each(
         &self,
         texts: &[&[u8]],
@@ -254,7 +282,7 @@ impl Literals {
         from: &[usize],
         found: &mut Found,
         mut tell: impl FnMut(usize, u32),
-    ) -> Lanes {
+    ) -> Open {
         let Found { hits, blocks, told, repeats, texts: before } = found;
         hits.clear();
         if !joined.is_some_and(|joined| self.filter_joined(texts, joined, blocks, hits)) {
@@ -271,10 +299,13 @@ impl Literals {
         let first = *before + 1;
         *before += texts.len() as u64;
         let (mut runs, mut repeats) = (Runs::default(), is_crowded.then_some(repeats));
-        let mut touched = Lanes::NONE;
+        let mut open = Open::default();
         for hit in &*hits {
             let (number, at) = (hit.text as usize, hit.at as usize);
-            touched.insert(number);
+            open.after.insert(number);
+            if at < self.before || runs::run_window(&texts[number][at..]).is_some() {
+                open.before.insert(number);
+            }
             let (text, from) = (texts[number], from[number]);
             let tell = |literal| tell(number, literal);
             let id = first + number as u64;
@@ -298,7 +329,7 @@ impl Literals {
                 }
             }
         }
-        touched
+        open
     }
 
     /// Finds the literals at a place that was not checked; returns which bytes decided.

@@ -108,7 +108,7 @@ fn packets(steps: &[Step], stamped: bool, verses: bool) -> Vec<Vec<u8>> {
         let acknowledged = sides[other].wrapping_add(step.acknowledged as u32);
         let Step { connection, to_server, flags, older, payload, .. } = step;
         let from = sequence as usize % VERSE.len();
-        let verse = VERSE.iter().copied().cycle().skip(from).take(7 * payload.len());
+        let verse = VERSE.iter().copied().cycle().skip(from).take(17 * payload.len());
         let payload = if verses { verse.collect() } else { payload.clone() };
         let mut packet =
             segment_of(*connection, *to_server, *flags, sequence, acknowledged, *older, &payload);

@@ -1,0 +1,78 @@
+//! Where the connections of a batch lie: found together, so that no packet waits for memory alone.
+
+use thalweg_cpu::prefetch;
+use thalweg_nf::toolkit::conversation::Conversation;
+use thalweg_nf::toolkit::flow_table::Slot;
+use thalweg_packet::{BATCH, Batch, Lanes};
+
+use super::ahead::Ahead;
+use super::flow::Flow;
+use super::flows::Flows;
+use super::recent::{Hint, Tuple};
+use super::stream::Stream;
+
+/// The stream that a packet from the lower or from the higher endpoint goes on with, which is prefetched.
+#[inline]
+fn stream_of(flow: &Flow, from_low: bool) -> Option<&Stream> {
+    let tracked = flow.tracked.as_deref()?;
+    prefetch::whole(std::slice::from_ref(tracked), 0);
+    Some(&tracked.streams[usize::from(!flow.is_to_server(from_low))])
+}
+
+impl Ahead {
+    /// Looks up the connections, and prefetches them and their streams.
+    #[inline(always)]
+    pub(super) fn locate(&mut self, flows: &mut Flows, batch: &Batch) {
+        flows.settle();
+        let flows = &*flows;
+        let mut streams = [None; BATCH];
+        let tuple = Tuple::of(batch);
+        let (mut hinted, mut from_lows, mut known) = (0, 0, 0);
+        for lane in self.segmented {
+            let Some(Hint { slot, from_low }) = self.recent.get(tuple(lane)) else { continue };
+            flows.ask_for(slot);
+            self.slots[lane] = slot.0;
+            hinted |= 1 << lane;
+            from_lows |= u32::from(from_low) << lane;
+        }
+        for lane in Lanes(hinted) {
+            let hint = Hint { slot: Slot(self.slots[lane]), from_low: from_lows >> lane & 1 == 1 };
+            let Some(flow) = flows.hinted(hint, tuple(lane)) else { continue };
+            known |= 1 << lane;
+            streams[lane] = stream_of(flow, hint.from_low);
+        }
+        (self.known, self.tracked, self.from_low) =
+            (Lanes(known), Lanes(known), Lanes(from_lows & known));
+        let rest = self.connected.without(self.known);
+        if !rest.is_empty() {
+            self.look_up(flows, batch, rest, &mut streams);
+        }
+        streams.iter().flatten().for_each(|stream| stream.ask_for());
+    }
+
+    /// Looks up the connections of the packets of some lanes, which were not where they were expected.
+    #[inline(never)]
+    fn look_up<'f>(
+        &mut self,
+        flows: &'f Flows,
+        batch: &Batch,
+        lanes: Lanes,
+        streams: &mut [Option<&'f Stream>; BATCH],
+    ) {
+        let mut ids = [[0; 5]; BATCH];
+        let (tracked, from_low) = Conversation::in_lanes(batch, lanes, &mut ids);
+        let found = flows.find(&ids[..tracked.count()]);
+        let tuple = Tuple::of(batch);
+        for (n, lane) in tracked.into_iter().enumerate() {
+            let Some(slot) = found.slot(n) else { continue };
+            self.slots[lane] = slot.0;
+            self.known.insert(lane);
+            if self.segmented.contains(lane) {
+                let from_low = from_low.contains(lane);
+                self.recent.put(tuple(lane), Hint { slot, from_low });
+                streams[lane] = flows.in_slot(slot).and_then(|flow| stream_of(flow, from_low));
+            }
+        }
+        (self.tracked, self.from_low) = (self.tracked.or(tracked), self.from_low.or(from_low));
+    }
+}
