@@ -37,13 +37,18 @@ const HTTP: &str = "\
         content:\"GET /a\"; sid:10;)\n";
 
 /// What streams repeat, so that literals reach over several segments.
-const VERSE: &[u8] = b"Row, row, row your boat gently down the stream; merrily, merrily. ";
+const VERSE: &[u8] =
+    b"Row, row, row your boat gently down the stream; merrily, merrily. \xf1\xf2\xf3\xf4 ";
 const VERSES: &str = "\
     alert tcp any any -> any any (msg:\"short\"; content:\"y, me\"; sid:1;)\n\
     alert tcp any any -> any any (msg:\"to the end\"; content:\"boat gently down the stream\"; sid:2;)\n\
     alert tcp any any -> any any (msg:\"runs\"; content:\"eam; merrily, merrily. row, row\"; nocase; sid:3;)\n\
     alert tcp any any -> any any (msg:\"two\"; content:\"row your\"; content:\"merrily. R\"; distance:0; sid:4;)\n\
     alert tcp any 1000 -> any any (msg:\"long\"; content:\"row your boat gently down the stream; merrily,\"; sid:5;)\n";
+/// Most segments have nothing of it.
+const BY_ITS_END: &str = "\
+    alert tcp any any -> any any (msg:\"found by its end\"; \
+        content:\"gently down the stream; merrily, merrily. |f1 f2 f3 f4|\"; sid:6;)\n";
 
 /// A segment, described by its difference from its side's next segment.
 #[derive(Clone, Debug)]
@@ -123,22 +128,24 @@ fn packets(steps: &[Step], stamped: bool, verses: bool) -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(96)))]
+    #![proptest_config(ProptestConfig::with_cases(cases(256)))]
     #[test]
     fn a_batch_gives_the_alerts_and_the_state_of_its_packets(
         steps in proptest::collection::vec(step(), 0..100),
         many in 2usize..=BATCH,
-        rules in 0..4usize,
+        rules in 0..5usize,
         midstream in any::<bool>(),
         last in any::<bool>(),
         stamped in any::<bool>(),
         target in prop::sample::select(vec!["linux", "windows", "bsd"]),
+        most in prop::sample::select(vec![2usize, 100_000]),
     ) {
-        let verses = rules == 3;
-        let rules = [&[QUIET][..], &[RULES], &[RULES, HTTP], &[VERSES]][rules].concat();
+        let verses = rules >= 3;
+        let rules = [&[QUIET][..], &[RULES], &[RULES, HTTP], &[VERSES], &[BY_ITS_END]][rules].concat();
         let overlaps = if last { "last" } else { "first" };
-        let options =
-            format!("midstream = {midstream}\noverlaps = '{overlaps}'\ntarget = '{target}'");
+        let options = format!(
+            "midstream = {midstream}\noverlaps = '{overlaps}'\ntarget = '{target}'\nmax_flows = {most}"
+        );
         let packets = packets(&steps, stamped, verses);
         let mut bench = Bench::new(&rules, &options);
         let mut run = |many: usize, blind: bool| {
