@@ -233,7 +233,7 @@ impl Index {
     }
 
     /// Passes to `once` the literals whose window is at `at` in `text`, which is no run, and that
-    /// end after `from`.
+    /// end after `from`. Returns whether there may be others, which would begin before the text.
     #[inline]
     pub(super) fn find(
         &self,
@@ -241,14 +241,14 @@ impl Index {
         at: usize,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
-    ) {
-        let there = text.get(at..).unwrap_or(&[]);
+    ) -> bool {
+        let (there, mut is_open) = (text.get(at..).unwrap_or(&[]), false);
         let mut among = |buckets: &Buckets, window: [u8; WINDOW]| {
             let window = lower(window);
             let entries = buckets.of(window);
             if !entries.is_empty() {
                 let those = entries.iter().filter(|entry| entry.window == window);
-                self.compare(those, text, at, from, once);
+                is_open |= self.compare(those, text, at, from, once);
             }
         };
         if let Some(window) = there.first_chunk() {
@@ -259,11 +259,12 @@ impl Index {
         {
             among(&self.short, [*first, *second, 0, 0]);
         }
+        is_open
     }
 
     /// Passes the literals of `entries` to `once` that are there with their place at `at`. What a literal
     /// shares with the one before is not compared again, so that many literals with the same beginning
-    /// cost little more than one.
+    /// cost little more than one. Returns whether one would begin before the text.
     fn compare<'a>(
         &self,
         entries: impl Iterator<Item = &'a Entry>,
@@ -271,9 +272,9 @@ impl Index {
         at: usize,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
-    ) {
+    ) -> bool {
         // Bytes of the literal before that are there, if it was compared.
-        let mut matched = None;
+        let (mut matched, mut is_open) = (None, false);
         for &Entry { place, shared, fixed, .. } in entries {
             let known = match shared.map(|shared| shared as usize).zip(matched) {
                 None => 0,
@@ -285,7 +286,10 @@ impl Index {
                 Some((shared, _)) => shared,
             };
             matched = None;
-            let Some(start) = at.checked_sub(place.offset as usize) else { continue };
+            let Some(start) = at.checked_sub(place.offset as usize) else {
+                is_open = true;
+                continue;
+            };
             let is_elsewhere = fixed.is_some_and(|fixed| fixed as usize != start);
             if is_elsewhere || !once.wants(place.literal) {
                 continue;
@@ -297,6 +301,7 @@ impl Index {
                 once.tell(place.literal);
             }
         }
+        is_open
     }
 }
 

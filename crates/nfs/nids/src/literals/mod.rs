@@ -52,8 +52,6 @@ pub(super) struct Literals {
     registers: Option<Registers>,
     windows: Option<Windows>,
     longest: usize,
-    /// A literal begins at most so many bytes before the place at which it is found.
-    before: usize,
 }
 
 /// The texts of a batch in which a literal may lie that is not all there.
@@ -243,8 +241,7 @@ impl Literals {
         let places: Vec<_> = short_places.into_iter().chain(places).collect();
         let check = Check::new(literals, &places);
         let longest = literals.iter().map(Vec::len).max().unwrap_or(0);
-        let before = places.iter().map(|place| place.offset as usize).max().unwrap_or(0);
-        Self { before, check, index: Index::new(literals, places), registers, windows, longest }
+        Self { check, index: Index::new(literals, places), registers, windows, longest }
     }
 
     /// Finds literals only where they begin at their place in a text, if they have one.
@@ -303,30 +300,35 @@ impl Literals {
         for hit in &*hits {
             let (number, at) = (hit.text as usize, hit.at as usize);
             open.after.insert(number);
-            if at < self.before || runs::run_window(&texts[number][at..]).is_some() {
-                open.before.insert(number);
-            }
             let (text, from) = (texts[number], from[number]);
             let tell = |literal| tell(number, literal);
             let id = first + number as u64;
             let mut once = Once { told, text: id, tell };
-            match (runs.at(number, text, at), &mut repeats) {
-                (There::Known, _) => {}
-                (There::Run(run), None) => self.index.find_in_run(text, &run, from, &mut once),
+            let is_open = match (runs.at(number, text, at), &mut repeats) {
+                (There::Known, _) => false,
                 (There::Other, None) => self.index.find(text, at, from, &mut once),
+                (There::Run(run), None) => {
+                    self.index.find_in_run(text, &run, from, &mut once);
+                    true
+                }
                 (There::Run(run), Some(repeats)) => {
                     if !repeats.know(id, text, run.start, from) {
                         self.index.find_in_run(text, &run, from, &mut once);
                         let extent = self.index.extent_of_run(text, &run);
                         repeats.add(id, text, run.start, extent);
                     }
+                    true
                 }
                 (There::Other, Some(repeats)) => {
                     if !repeats.know(id, text, at, from) {
                         let extent = self.find_new(text, at, from, &mut once);
                         repeats.add(id, text, at, extent);
                     }
+                    true
                 }
+            };
+            if is_open {
+                open.before.insert(number);
             }
         }
         open
