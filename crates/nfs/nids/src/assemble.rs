@@ -12,10 +12,18 @@ use super::quiet::{Changed, Continuation, Terms};
 use super::segment::Segment;
 use super::tail::{MEMORY_STEP, copy};
 
+/// Longer payloads are accepted at their turn: before it, their copies would evict from the cache what the
+/// search reads next. They are searched with all of the past that a literal may reach back into: that adds
+/// little to them.
+const LONG: usize = 128;
+
 /// Puts two parts one after the other at the beginning of `text`; returns their length.
+#[inline(always)]
 fn put([first, second]: [&[u8]; 2], text: &mut [u8]) -> usize {
-    text[..first.len()].copy_from_slice(first);
-    text[first.len()..][..second.len()].copy_from_slice(second);
+    copy(first, &mut text[..first.len()]);
+    if !second.is_empty() {
+        text[first.len()..][..second.len()].copy_from_slice(second);
+    }
     first.len() + second.len()
 }
 
@@ -85,7 +93,8 @@ impl Ahead {
                 let stream = &mut tracked.streams[own];
                 if joined.contains(lane) {
                     if is_free && stream.goes_on_at(segment.sequence) {
-                        if let Some(seam) = stream.seam(terms.reach, number) {
+                        let seam = stream.seam(terms.reach, number);
+                        if let Some(seam) = seam.filter(|_| payload.len() <= LONG) {
                             fresh += seam.len();
                             text[begin..fresh].copy_from_slice(seam);
                         } else {
@@ -114,7 +123,7 @@ impl Ahead {
                 let now = batch.meta.timestamp[lane];
                 let may_take = taken.contains(lane)
                     && is_free
-                    && payload.len() <= stream.room()
+                    && payload.len() <= stream.room().min(LONG)
                     && now.since(flow.last) < idle;
                 if !may_take {
                     break 'connection;

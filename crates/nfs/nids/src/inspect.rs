@@ -129,7 +129,9 @@ impl Inspector {
         let terms = Terms::new(engine, &self.settings, context.is_traced());
         self.ahead.look(engine, flows, batch, lanes, &terms, &mut self.search);
         let quiet = if context.is_traced() { Lanes::NONE } else { self.ahead.quiet() };
-        let mut left = lanes.without(self.ahead.taken);
+        // Of packets without a connection, those are done for which no rule was found.
+        let done = self.ahead.taken.or(lanes.without(self.ahead.connected).without(self.ahead.any));
+        let mut left = lanes.without(done);
         let mut changed = Changed::default();
         while let Some(lane) = left.lowest() {
             if quiet.contains(lane) {

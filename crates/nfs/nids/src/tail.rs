@@ -238,7 +238,8 @@ mod tests {
     fn push(tail: &mut Vec<u8>, bytes: &[u8], most: usize) {
         let most = most.max(COMPARED);
         tail.extend_from_slice(bytes);
-        if tail.len() > most + most / SLACK || bytes.len() >= most {
+        let is_over = tail.len() > most + most / SLACK || bytes.len() >= most;
+        if is_over && !bytes.is_empty() {
             tail.drain(..tail.len() - most);
         }
     }

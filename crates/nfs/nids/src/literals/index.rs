@@ -242,24 +242,16 @@ impl Index {
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
     ) -> bool {
-        let (there, mut is_open) = (text.get(at..).unwrap_or(&[]), false);
+        let there = text.get(at..).unwrap_or(&[]);
         let mut among = |buckets: &Buckets, window: [u8; WINDOW]| {
             let window = lower(window);
             let entries = buckets.of(window);
-            if !entries.is_empty() {
-                let those = entries.iter().filter(|entry| entry.window == window);
-                is_open |= self.compare(those, text, at, from, once);
-            }
+            let those = entries.iter().filter(|entry| entry.window == window);
+            !entries.is_empty() && self.compare(those, text, at, from, once)
         };
-        if let Some(window) = there.first_chunk() {
-            among(&self.long, *window);
-        }
-        if let Some([first, second]) = there.first_chunk()
-            && !self.short.entries.is_empty()
-        {
-            among(&self.short, [*first, *second, 0, 0]);
-        }
-        is_open
+        let is_open = there.first_chunk().is_some_and(|window| among(&self.long, *window));
+        let pair = there.first_chunk().filter(|_| !self.short.entries.is_empty());
+        is_open | pair.is_some_and(|[first, second]| among(&self.short, [*first, *second, 0, 0]))
     }
 
     /// Passes the literals of `entries` to `once` that are there with their place at `at`. What a literal

@@ -297,9 +297,9 @@ impl Literals {
         *before += texts.len() as u64;
         let (mut runs, mut repeats) = (Runs::default(), is_crowded.then_some(repeats));
         let mut open = Open::default();
+        hits.iter().for_each(|hit| open.after.0 |= 1_u32.checked_shl(hit.text).unwrap_or(0));
         for hit in &*hits {
             let (number, at) = (hit.text as usize, hit.at as usize);
-            open.after.insert(number);
             let (text, from) = (texts[number], from[number]);
             let tell = |literal| tell(number, literal);
             let id = first + number as u64;
@@ -327,9 +327,7 @@ impl Literals {
                     true
                 }
             };
-            if is_open {
-                open.before.insert(number);
-            }
+            open.before.0 |= u32::from(is_open).checked_shl(hit.text).unwrap_or(0);
         }
         open
     }
