@@ -10,7 +10,7 @@ scripts/words.py
 cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 cargo fmt --all --check
 # The profile of the tests, since it shares procedural macros with them and with the program.
-profile=(--profile bench --workspace --locked --features ipsec-mb,libpcap,ndpi,dpdk)
+profile=(--profile bench --workspace --locked --features ipsec-mb,libpcap,ndpi,dpdk,cuda)
 cargo clippy "${profile[@]}" --all-targets -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc "${profile[@]}" --no-deps
 # Fetch the dependencies of other platforms too: cargo deny examines all of them.

@@ -3,7 +3,7 @@
 # has no setting for the tests of a crate alone. Those of these crates compute for long, or on an
 # emulated processor. (Not for sh: dash drops variables such as CARGO_BIN_EXE_own-nf.)
 case "$CARGO_PKG_NAME" in
-    thalweg-classify | thalweg-cpu | thalweg-ipsec | thalweg-packet | thalweg-router | thalweg-sim)
+    thalweg-accel | thalweg-classify | thalweg-cpu | thalweg-ipsec | thalweg-packet | thalweg-router | thalweg-sim)
         exec "$@"
         ;;
 esac

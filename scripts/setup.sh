@@ -26,7 +26,8 @@ features() {
         return
     fi
     local chosen=()
-    [ "$(uname -m)" != x86_64 ] || chosen+=(ipsec-mb)
+    # The compiler of CUDA's kernels comes from PyPI for x86-64; building needs nothing of CUDA.
+    [ "$(uname -m)" != x86_64 ] || chosen+=(ipsec-mb cuda)
     if [ -e /usr/include/pcap/pcap.h ] || command -v apt-get >/dev/null 2>&1; then
         chosen+=(libpcap)
     fi
@@ -125,6 +126,16 @@ without_service() {
     [ -e "$unit" ] || { as_root mkdir -p "${unit%/*}" && as_root ln -s /dev/null "$unit"; }
 }
 
+# The compiler of CUDA as a library: 90 MB, which has no device to run on here.
+need_nvrtc() {
+    [[ " $(features) " == *" cuda "* ]] || return 0
+    "$tools/bin/python3" -c 'import nvidia.cuda_nvrtc' 2>/dev/null && return
+    say "installing nvidia-cuda-nvrtc-cu12"
+    need_tools && "$tools/bin/pip" install --quiet nvidia-cuda-nvrtc-cu12 && return
+    say "missing: nvidia-cuda-nvrtc-cu12; pip failed: see above, then run this again"
+    exit 1
+}
+
 # The programs that tests hold our output against.
 need_peers() {
     local missing=()
@@ -153,6 +164,7 @@ need_peers() {
     [[ " $(features) " != *" libpcap "* ]] || have tcpdump || missing+=(tcpdump)
     [[ " $(features) " != *" ndpi "* ]] || have ndpiReader || missing+=(libndpi-bin)
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
+    need_nvrtc
 }
 
 # Can the compiler include the header $1?

@@ -12,7 +12,7 @@ dependencies anew when the set of crates changes. `cargo test` runs the same tes
 the other.
 
 Environment: FEATURES (else those that this system can have), JOBS (programs at a time), and what the tests read
-(REQUIRE_PEERS, THALWEG_ISA, PROPTEST_CASES).
+(REQUIRE_PEERS, THALWEG_ISA, PROPTEST_CASES, NVRTC_DYLIB_PATH).
 """
 
 import argparse
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # there was no last time.
 TIMES = ROOT / "target" / "test-times.json"
 SLOW = {"sim lib": 22, "cli live": 15, "cli terminal": 15, "sim reference": 12, "cli levels": 10,
-        "nids lib": 10, "ipsec lib": 9, "classify classbench_masks": 9, "router router_table": 9,
+        "nids lib": 10, "accel protocol": 10, "ipsec lib": 9, "classify classbench_masks": 9, "router router_table": 9,
         "control peer_document": 9, "cli captures": 9, "cli schemas": 8, "cli top": 8, "cli memory": 8,
         "control watching": 8, "engine lib": 8, "l7fw lib": 8, "classify masks": 8, "assets lib": 7,
         "cli peer_prometheus": 7, "cli overload": 6, "control unharmed": 6, "cli pipes": 5,
@@ -41,6 +41,11 @@ if FEATURES is None:
     FEATURES = subprocess.check_output([ROOT / "scripts" / "setup.sh", "features"], text=True).strip()
 CARGO = ["cargo", "test", "--locked", "--profile", "bench", "--features", FEATURES]
 # Tests themselves are built without optimisation; what they test is built as ever.
+# CUDA's compiler from PyPI, which no search for libraries finds.
+NVRTC = sorted((Path.home() / ".cache/thalweg/tools/lib").glob(
+    "python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.*"))
+if NVRTC:
+    os.environ.setdefault("NVRTC_DYLIB_PATH", str(NVRTC[0]))
 BUILD = {**os.environ, "RUSTC_WORKSPACE_WRAPPER": str(ROOT / "scripts" / "rustc-for-tests.sh")}
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 

@@ -1,5 +1,6 @@
 //! The devices of this machine, for users.
 
+use crate::backend::Backend;
 use crate::error::AccelError;
 use crate::opencl::{Found, find};
 
@@ -17,7 +18,7 @@ pub enum Residency {
 /// A device.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Its name in a chain file: `soft`, `opencl:0`.
+    /// Its name in a chain file: `soft`, `opencl:0`, `cuda:0`.
     pub place: String,
     /// What it calls itself.
     pub name: String,
@@ -50,6 +51,23 @@ impl Device {
         }
     }
 
+    #[cfg(feature = "cuda")]
+    fn cuda(number: usize, found: crate::cuda::Found) -> Self {
+        let lacks = found.residency().err();
+        let residency = if lacks.is_none() { Residency::Resident } else { Residency::Batches };
+        let (major, minor) = found.capability;
+        Self {
+            place: format!("cuda:{number}"),
+            name: found.name,
+            platform: "CUDA".into(),
+            version: format!("compute capability {major}.{minor}"),
+            kind: "gpu",
+            compute_units: found.multiprocessors,
+            residency,
+            lacks,
+        }
+    }
+
     fn opencl(number: usize, found: Found) -> Self {
         let lacks = found.residency().err();
         let residency = match lacks {
@@ -71,12 +89,59 @@ impl Device {
 /// All devices, and why there are none of OpenCL if so.
 pub fn devices() -> (Vec<Device>, Option<AccelError>) {
     let mut all = vec![Device::soft()];
-    match find() {
+    let why = match find() {
         Ok(found) => {
             let numbered = found.into_iter().enumerate();
             all.extend(numbered.map(|(number, found)| Device::opencl(number, found)));
-            (all, None)
+            None
         }
-        Err(why) => (all, Some(why)),
-    }
+        Err(why) => Some(why),
+    };
+    all.extend(cuda_devices().unwrap_or_default());
+    (all, why)
+}
+
+/// Whether this program is built with CUDA devices (the feature `cuda`).
+pub const HAS_CUDA: bool = cfg!(feature = "cuda");
+
+/// The devices of CUDA.
+///
+/// # Errors
+/// Why there are none.
+#[cfg(feature = "cuda")]
+pub fn cuda_devices() -> Result<Vec<Device>, AccelError> {
+    let numbered = crate::cuda::find()?.into_iter().enumerate();
+    Ok(numbered.map(|(number, found)| Device::cuda(number, found)).collect())
+}
+
+/// The devices of CUDA.
+///
+/// # Errors
+/// This program has none: it is built without the feature `cuda`.
+#[cfg(not(feature = "cuda"))]
+pub fn cuda_devices() -> Result<Vec<Device>, AccelError> {
+    Err(AccelError::Missing(WITHOUT_CUDA.into()))
+}
+
+/// Why there are no devices of CUDA in a build without them.
+#[cfg(not(feature = "cuda"))]
+const WITHOUT_CUDA: &str = "this program is built without the feature 'cuda'";
+
+/// Opens a CUDA device by its name, `cuda:0`; `None` for another name.
+///
+/// # Errors
+/// When the device, its driver or its compiler is missing, or it lacks what resident kernels need.
+pub fn open_cuda(place: &str) -> Option<Result<Box<dyn Backend>, AccelError>> {
+    let number = place.strip_prefix("cuda:")?.parse().ok()?;
+    Some(open_cuda_device(number))
+}
+
+#[cfg(feature = "cuda")]
+fn open_cuda_device(number: usize) -> Result<Box<dyn Backend>, AccelError> {
+    Ok(Box::new(crate::cuda::Cuda::open(number)?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open_cuda_device(_: usize) -> Result<Box<dyn Backend>, AccelError> {
+    Err(AccelError::Missing(WITHOUT_CUDA.into()))
 }

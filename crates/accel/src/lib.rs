@@ -6,8 +6,8 @@
 //! by work-groups: [`Partition`]. The design is Hummingbird's (persistent kernels, logical queues);
 //! where its algorithm had to be corrected is said in [`region`].
 //!
-//! A device speaks the protocol through a [`Backend`]: [`OpenCl`], or [`Soft`], which is threads and
-//! always there, as the reference of the protocol.
+//! A device speaks the protocol through a [`Backend`]: [`OpenCl`], `Cuda` with the feature `cuda`, or
+//! [`Soft`], which is threads and always there, as the reference of the protocol.
 
 mod entries;
 mod error;
@@ -28,6 +28,8 @@ pub use syncer::{Counts, Done, Job, Syncer};
 mod accelerator;
 #[cfg(not(loom))]
 mod backend;
+#[cfg(all(feature = "cuda", not(loom)))]
+pub mod cuda;
 #[cfg(not(loom))]
 mod devices;
 #[cfg(not(loom))]
@@ -43,8 +45,10 @@ mod soft;
 pub use accelerator::{Accelerator, Options, Partition};
 #[cfg(not(loom))]
 pub use backend::{Backend, Launch, Resident};
+#[cfg(all(feature = "cuda", not(loom)))]
+pub use cuda::Cuda;
 #[cfg(not(loom))]
-pub use devices::{Device, Residency, devices};
+pub use devices::{Device, HAS_CUDA, Residency, cuda_devices, devices, open_cuda};
 #[cfg(not(loom))]
 pub use line::Installed;
 #[cfg(not(loom))]

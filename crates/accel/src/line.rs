@@ -13,7 +13,7 @@ use thalweg_packet::{Batch, Lanes, PacketMemory, Pool};
 
 use crate::accelerator::{Accelerator, Options, Partition};
 use crate::backend::Backend;
-use crate::devices::{Residency, devices};
+use crate::devices::{Residency, devices, open_cuda};
 use crate::error::Fault;
 use crate::opencl::OpenCl;
 use crate::soft::Soft;
@@ -39,7 +39,10 @@ impl Installed {
                 Arc::new(OpenCl::open(number).map_err(|e| e.to_string())?)
             }
             None if place == "soft" => Arc::new(Soft),
-            None => return Err(unknown(at)),
+            None => {
+                let device = open_cuda(&place).ok_or_else(|| unknown(at))?;
+                Arc::from(device.map_err(|e| e.to_string())?)
+            }
         };
         // The same device by two names shares its memory.
         let device = opened.entry(place).or_insert(device).clone();

@@ -20,6 +20,9 @@ pub struct DeviceList {
     /// Why there are no devices of OpenCL, if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_opencl: Option<String>,
+    /// Why there are no devices of CUDA, if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_cuda: Option<String>,
 }
 
 /// A device.
@@ -83,6 +86,7 @@ pub fn list(options: &args::Devices) -> Result<(), Failure> {
         schema: "thalweg.devices/1",
         devices: devices.into_iter().map(Listed::new).collect(),
         without_opencl: why.map(|why| why.to_string()),
+        without_cuda: thalweg_accel::cuda_devices().err().map(|why| why.to_string()),
     };
     let mut out = io::stdout().lock();
     if options.json {
@@ -110,8 +114,10 @@ fn show(out: &mut impl Write, list: &DeviceList) -> io::Result<()> {
         ]);
     }
     writeln!(out, "{table}")?;
-    match &list.without_opencl {
-        Some(why) => writeln!(out, "no OpenCL devices: {}", visible(why)),
-        None => Ok(()),
+    for (interface, why) in [("OpenCL", &list.without_opencl), ("CUDA", &list.without_cuda)] {
+        if let Some(why) = why {
+            writeln!(out, "no {interface} devices: {}", visible(why))?;
+        }
     }
+    Ok(())
 }

@@ -17,6 +17,7 @@ mod generate;
 mod kinds;
 mod observed;
 mod options;
+mod place;
 mod ports;
 mod profile;
 mod progress;
@@ -94,6 +95,7 @@ pub fn main_with(kinds: &Kinds, arguments: impl IntoIterator<Item = OsString>) -
         Command::Schema(options) => schema::schema(options),
         Command::Doctor(options) => doctor::doctor(options),
         Command::Devices(options) => devices::list(options),
+        Command::Place(options) => place::place(options, kinds, arguments.quiet),
         Command::Completions { shell } => completions(*shell),
         Command::Man { command } => man(command.as_deref()),
     };

@@ -17,6 +17,7 @@ use crate::doctor::Diagnosis;
 use crate::errors::{Failed, Failure, MistakesFound};
 use crate::generate::Generated;
 use crate::kinds::{KindList, ShownKind};
+use crate::place::Placement;
 use crate::ports::{PortKindList, ShownPortKind};
 use crate::profile::Profile;
 use crate::report::{plain_table, write_json};
@@ -72,6 +73,7 @@ const DOCUMENTS: &[Document] = &[
     document::<Profile>("thalweg.profile/1", "profile --json"),
     document::<Diagnosis>("thalweg.doctor/1", "doctor --json"),
     document::<DeviceList>("thalweg.devices/1", "devices --json"),
+    document::<Placement>("thalweg.place/1", "place --json"),
     document::<thalweg_sim::experiment::Report>(
         "thalweg.sim.run/2",
         "sim run --json, in a list; sim sweep and sim claims, a line each",

@@ -33,6 +33,7 @@ fn every_command_has_help_with_examples() {
         "schema",
         "doctor",
         "devices",
+        "place",
         "completions",
         "man",
     ] {

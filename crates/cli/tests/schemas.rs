@@ -62,6 +62,31 @@ inside = ["10.0.0.0/8"]
 external = ["192.0.2.1"]
 "#;
 
+/// A chain with work for a device.
+const VPN: &str = r#"
+[input.lan]
+generate = { packets = 200 }
+[output.out]
+discard = true
+[nf.vpn]
+kind = "ipsec"
+[[nf.vpn.sa]]
+name = "a"
+direction = "out"
+spi = 4097
+source = "192.0.2.1"
+destination = "192.0.2.10"
+suite = "aes128-cbc-hmac-sha1-96"
+encryption_key = "7e1a90b3c4d5f60718293a4b5c6d7e8f"
+authentication_key = "00112233445566778899aabbccddeeff01234567"
+[[nf.vpn.policy]]
+match = "ip"
+action = "protect"
+sa = "a"
+[[route]]
+path = ["ingress", "vpn", "egress"]
+"#;
+
 const ROUTES: &str = "*, ingress, list\n*, list, hosts\n*, hosts, ids\n*, ids, count\n";
 
 const RULES: &str = "alert tcp any any -> any any (msg:\"a \\\"web\\\" page\"; sid:1;)
@@ -136,6 +161,10 @@ fn written(f: &Path) -> BTreeMap<&'static str, Vec<Value>> {
     all.insert("thalweg.profile/1", vec![json(&profile)]);
     all.insert("thalweg.doctor/1", vec![json(&["doctor", "--json"])]);
     all.insert("thalweg.devices/1", vec![json(&["devices", "--json"])]);
+    write(f, "vpn.toml", VPN);
+    let short = ["--samples", "1", "--time", "20", "--packets", "200", "--sizes", "64"];
+    let place = json(&[&["place", "--measure", "vpn.toml", "--json"], &short[..]].concat());
+    all.insert("thalweg.place/1", vec![place]);
     let mut reports = json(&sim(&["run", "--json"])).as_array().unwrap().clone();
     succeeds(f, &sim(&["sweep", "s.jsonl", "--over", "workload.method=bulk,tcam"]));
     reports.extend(lines(f, "s.jsonl"));

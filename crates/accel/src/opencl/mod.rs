@@ -7,7 +7,7 @@ mod batches;
 mod found;
 mod memory;
 mod resident;
-mod source;
+pub(crate) mod source;
 
 use std::sync::{Arc, PoisonError};
 

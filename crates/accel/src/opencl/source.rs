@@ -8,7 +8,7 @@ use crate::region::{LINE, Shape};
 
 /// A kernel that serves queues of `shape` with these functions, by their numbers. `pause` is what a
 /// work-group does before it looks again, as a statement of C.
-pub(super) fn of(shape: Shape, functions: &[DeviceFunction], pause: &str) -> String {
+pub(crate) fn of(shape: Shape, functions: &[DeviceFunction], pause: &str) -> String {
     let mut text = String::new();
     let mut define = |name: &str, value: &dyn std::fmt::Display| {
         writeln!(text, "#define {name} {value}").expect("a string takes all");

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use thalweg_accel::{Backend, OpenCl, Residency, Soft, devices};
+use thalweg_accel::{Backend, HAS_CUDA, OpenCl, Residency, Soft, devices, open_cuda};
 use thalweg_testkit::peer;
 
 /// Keeps tests apart: kernels of several would wait for each other's to end.
@@ -21,6 +21,15 @@ pub fn backends() -> Devices {
         None => peer::missing(
             &why.map_or("no OpenCL device with SVM atomics".into(), |w| w.to_string()),
         ),
+    }
+    let cuda = found
+        .iter()
+        .find(|device| device.place.starts_with("cuda") && device.residency == Residency::Resident);
+    match cuda {
+        Some(device) => all.push(open_cuda(&device.place).unwrap().unwrap()),
+        // A device is no peer that every machine can have.
+        None if HAS_CUDA => println!("SKIPPED: no CUDA device"),
+        None => {}
     }
     Devices { all, _turn: turn }
 }

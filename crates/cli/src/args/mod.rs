@@ -3,6 +3,7 @@
 mod control;
 mod devices;
 mod observed;
+mod place;
 mod port;
 mod selection;
 mod shorthand;
@@ -18,6 +19,7 @@ use thalweg_chain::Workers;
 pub use control::{ControlOptions, Ctl, CtlCapture, CtlTrace, Request};
 pub use devices::Devices;
 pub use observed::{Observed, ReportFormat, StatsFormat};
+pub use place::Place;
 pub use port::Port;
 pub use selection::Selected;
 pub use shorthand::*;
@@ -192,6 +194,17 @@ Without one, the rates of one second are printed.")]
   thalweg devices
   thalweg devices --json")]
     Devices(Devices),
+    /// Measure where each NF of a chain runs the cheapest: on the processor or on a device
+    #[command(after_help = "Examples:
+  thalweg place --measure chain.toml
+  thalweg place --measure chain.toml --sizes 64 1500 --samples 5
+  thalweg place --measure chain.toml --json
+
+Each NF is measured alone, between captures in memory and outputs that discard, by one worker. The
+packets are the chain's own, from its captures and generators, and generated ones between the same
+hosts. The cheapest placement is that of the least energy a packet, or, on a machine without sensors
+of energy, of the least processor time. docs/gpu.md describes the figures.")]
+    Place(Place),
     /// Print the JSON Schema of a document that the program writes, or list them all
     #[command(after_help = "Examples:
   thalweg schema
@@ -239,6 +252,7 @@ impl Command {
             Self::Sim(Sim::Claims(options)) => options.json,
             Self::Doctor(options) => options.json,
             Self::Devices(options) => options.json,
+            Self::Place(options) => options.json,
             Self::Sim(_)
             | Self::Top(_)
             | Self::Schema(_)

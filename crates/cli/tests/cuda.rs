@@ -1,0 +1,31 @@
+//! What NFs leave to a device compiles for CUDA, without a device.
+#![cfg(feature = "cuda")]
+
+mod support;
+
+use support::succeeds;
+use thalweg_accel::cuda::compile;
+use thalweg_accel::{AccelError, REFLECT, Shape};
+use thalweg_testkit::peer;
+
+#[test]
+fn functions_of_nfs_compile_into_one_kernel() {
+    let shape = Shape { work_groups: 2, lanes: 32, rows: 64 };
+    for capability in [(7, 0), (9, 0)] {
+        match compile(shape, &[thalweg_ipsec::device::ESP, REFLECT], capability) {
+            Err(AccelError::Missing(why)) => return peer::missing(&format!("NVRTC: {why}")),
+            Err(e) => panic!("{e}"),
+            Ok(ptx) => assert!(ptx.contains(".visible .entry resident("), "{ptx}"),
+        }
+    }
+}
+
+#[test]
+fn without_a_device_the_reason_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = succeeds(folder.path(), &["devices"]);
+    match thalweg_accel::cuda_devices() {
+        Ok(all) => assert!(all.iter().all(|device| list.contains(&device.place)), "{list}"),
+        Err(why) => assert!(list.contains(&format!("no CUDA devices: {why}")), "{list}"),
+    }
+}
