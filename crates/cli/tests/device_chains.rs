@@ -102,7 +102,7 @@ fn table(routes: &Routes) -> String {
     for (name, way) in routes.ways {
         let from = std::iter::once("ingress").chain(way.iter().copied());
         for (from, to) in from.zip(way) {
-            table += &format!("{name}, {from}, {to}\n");
+            table.extend([name, ", ", from, ", ", to, "\n"]);
         }
     }
     table
