@@ -1,8 +1,6 @@
 //! Devices that fail, or return packets late and in any order: no packet is lost but those that a device
 //! keeps, and all leave in the order in which they came.
 
-#[path = "support/odd_device.rs"]
-mod odd_device;
 mod support;
 #[path = "support/tunnels.rs"]
 mod tunnels;
@@ -12,11 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use odd_device::{CAPACITY, Odd};
 use support::{report, succeeds, write};
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, Report, RunOptions};
+use thalweg_testkit::odd_device::{CAPACITY, Odd};
 use tunnels::sealing;
 
 /// The plan of a chain that seals packets on this device, with more keys for the NF.

@@ -13,6 +13,7 @@ pub const CAPACITY: usize = 256;
 /// The device; it fails at this batch, and keeps every second packet that it has then.
 #[derive(Clone, Copy, Debug)]
 pub struct Odd {
+    /// The number of the batch; `None` for never.
     pub fails_at: Option<usize>,
 }
 
