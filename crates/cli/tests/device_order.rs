@@ -7,29 +7,71 @@ mod tunnels;
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{report, succeeds, write};
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, Report, RunOptions};
+use thalweg_nf::device::{DeviceLine, DeviceShare, Devices};
+use thalweg_packet::{PacketMemory, Pool};
 use thalweg_testkit::odd_device::{CAPACITY, Odd};
 use tunnels::sealing;
 
+/// A device that remembers how many lines lead to it.
+#[derive(Debug, Default)]
+struct Counted(Mutex<Vec<usize>>);
+
+impl Devices for Counted {
+    fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String> {
+        Odd { fails_at: None }.allocate(at, len)
+    }
+
+    fn start(
+        &self,
+        at: &str,
+        shares: Vec<DeviceShare>,
+        pool: &Arc<Pool>,
+    ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
+        self.0.lock().unwrap().extend(shares.iter().map(|share| share.lines));
+        Odd { fails_at: None }.start(at, shares, pool)
+    }
+}
+
 /// The plan of a chain that seals packets on this device, with more keys for the NF.
-fn plan(folder: &Path, device: Odd, more: &str) -> Plan {
+fn plan(folder: &Path, device: Arc<dyn Devices>, more: &str) -> Plan {
     let chain = sealing(&format!("at = 'odd'\nwork_groups = 4\n{more}"));
     let absolute = |name: &str| format!("'{}'", folder.join(name).display());
     let chain = chain.replace("'clear.pcap'", &absolute("clear.pcap"));
     let chain = chain.replace("'sealed.pcap'", &absolute("odd.pcap"));
     write(folder, "chain.toml", &chain);
-    let kinds = built_in_kinds().with_devices(Arc::new(device));
+    let kinds = built_in_kinds().with_devices(device);
     Plan::load(&folder.join("chain.toml"), &kinds, PlanOptions::default()).unwrap()
 }
 
 fn options(workers: usize) -> RunOptions {
     RunOptions { workers: Some(workers), ..RunOptions::default() }
+}
+
+#[test]
+fn each_worker_has_a_line_if_there_are_as_many_work_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    succeeds(folder.path(), &["gen", "clear.pcap", "--seed", "3", "--packets", "500"]);
+    let lines = |workers: usize, more: &str| {
+        let device = Arc::new(Counted::default());
+        let plan = plan(folder.path(), device.clone(), more);
+        let report = thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap();
+        assert_eq!((report.failures, report.conserved), (vec![], true));
+        let lines = device.0.lock().unwrap();
+        assert_eq!(lines.len(), 1);
+        lines[0]
+    };
+    for (workers, expected) in [(1, 1), (2, 2), (5, 4)] {
+        assert_eq!(lines(workers, ""), expected, "{workers} workers, 4 work-groups");
+        // It waits for each batch.
+        assert_eq!(lines(workers, "pinned = true\n"), 1, "{workers} workers");
+    }
 }
 
 #[test]
@@ -41,7 +83,7 @@ fn packets_leave_in_their_order_however_a_device_returns_them() {
     let (cpu, code, error) = report(f, &["run", "cpu.toml", "--json"]);
     assert_eq!((code, &*error), (0, ""));
     for workers in [1, 2, 4] {
-        let plan = plan(f, Odd { fails_at: None }, "");
+        let plan = plan(f, Arc::new(Odd { fails_at: None }), "");
         let report = thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap();
         assert_eq!(report.failures, [""; 0]);
         let report = serde_json::to_value(report).unwrap();
@@ -60,7 +102,7 @@ fn each_snapshot_balances_while_a_device_has_packets() {
     let f = folder.path();
     succeeds(f, &["gen", "clear.pcap", "--seed", "3", "--packets", "500", "--flows", "50"]);
     for workers in [1, 2] {
-        let plan = plan(f, Odd { fails_at: None }, "");
+        let plan = plan(f, Arc::new(Odd { fails_at: None }), "");
         let options = RunOptions { loops: Some(0), ..options(workers) };
         let control = Control::default();
         std::thread::scope(|scope| {
@@ -103,7 +145,7 @@ fn with_failing_device(folder: &Path, more: &str, workers: usize) -> Report {
             "0",
         ],
     );
-    let plan = plan(folder, Odd { fails_at: Some(10) }, more);
+    let plan = plan(folder, Arc::new(Odd { fails_at: Some(10) }), more);
     thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap()
 }
 
