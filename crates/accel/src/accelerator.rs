@@ -52,11 +52,18 @@ pub struct Accelerator {
     resident: Box<dyn Resident>,
     region: Arc<Region>,
     pool: Arc<Pool>,
-    /// By partition: the name of its function, and its work-groups.
-    shares: Vec<(&'static str, usize)>,
+    /// By partition.
+    shares: Vec<Share>,
     options: Options,
-    /// Whether the queues have their syncers.
-    is_shared: bool,
+}
+
+/// The work-groups of a partition.
+struct Share {
+    /// The name of its function.
+    function: &'static str,
+    work_groups: usize,
+    /// Whether their queues have their syncers.
+    is_divided: bool,
 }
 
 impl Accelerator {
@@ -72,6 +79,10 @@ impl Accelerator {
         pool: Arc<Pool>,
     ) -> Result<Self, AccelError> {
         let work_groups = partitions.iter().map(|partition| partition.work_groups).sum();
+        if let Some(runs) = backend.free_work_groups().filter(|free| work_groups > *free) {
+            let (device, needed) = (backend.name(), work_groups);
+            return Err(AccelError::Residency { device, needed, runs });
+        }
         let Options { lanes, rows, .. } = options;
         let shape = Shape { work_groups, lanes, rows };
         let tables: Vec<&[u8]> = partitions.iter().map(|p| &*p.table).collect();
@@ -82,12 +93,15 @@ impl Accelerator {
             .collect();
         let region = Arc::new(Region::new(memory, shape, &of_groups, &tables)?);
         let functions = partitions.iter().map(|partition| partition.function).collect();
-        let shares = partitions.iter().map(|p| (p.function.name, p.work_groups)).collect();
+        let share = |partition: &Partition| {
+            let Partition { function, work_groups, .. } = partition;
+            Share { function: function.name, work_groups: *work_groups, is_divided: false }
+        };
+        let shares = partitions.iter().map(share).collect();
         let launch = Launch { region: region.clone(), pool: pool.clone(), functions };
         let resident = backend.start(launch)?;
         let device = backend.name();
-        let is_shared = false;
-        let mut accelerator = Self { device, resident, region, pool, shares, options, is_shared };
+        let mut accelerator = Self { device, resident, region, pool, shares, options };
         accelerator.wait_for_all()?;
         Ok(accelerator)
     }
@@ -120,25 +134,51 @@ impl Accelerator {
     /// When a partition has fewer work-groups.
     ///
     /// # Panics
-    /// When it is called twice: a queue has one syncer.
+    /// When a partition has its syncers: a queue has one.
     pub fn syncers<T>(&mut self, number: usize) -> Result<Vec<Syncer<T>>, AccelError> {
-        assert!(!self.is_shared, "a queue has one syncer");
-        let few = self.shares.iter().find(|(_, work_groups)| *work_groups < number.max(1));
-        if let Some(&(function, has)) = few {
-            return Err(AccelError::TooFewWorkGroups { syncers: number, function, has });
-        }
-        self.is_shared = true;
         let mut shares = vec![Vec::new(); number];
-        let mut first = 0;
-        for (_, work_groups) in &self.shares {
-            for (syncer, share) in shares.iter_mut().enumerate() {
-                share.push((first + syncer..first + work_groups).step_by(number).collect());
+        for partition in 0..self.shares.len() {
+            for (share, groups) in shares.iter_mut().zip(self.divide(partition, number)?) {
+                share.push(groups);
             }
-            first += work_groups;
         }
         let patience = self.options.patience;
-        let syncer = |share| Syncer::new(self.region.clone(), self.pool.clone(), share, patience);
-        Ok(shares.into_iter().map(syncer).collect())
+        Ok(shares.into_iter().map(|share| self.syncer(share, patience)).collect())
+    }
+
+    /// Divides the work-groups of one partition among `number` syncers, for which it is number 0. A
+    /// work-group may have work for `patience` and not move on.
+    ///
+    /// # Errors
+    /// As [`syncers`](Self::syncers).
+    ///
+    /// # Panics
+    /// As there.
+    pub fn share<T>(
+        &mut self,
+        partition: usize,
+        number: usize,
+        patience: Duration,
+    ) -> Result<Vec<Syncer<T>>, AccelError> {
+        let shares = self.divide(partition, number)?;
+        Ok(shares.into_iter().map(|groups| self.syncer(vec![groups], patience)).collect())
+    }
+
+    /// The work-groups of a partition, in disjoint sets.
+    fn divide(&mut self, partition: usize, number: usize) -> Result<Vec<Vec<usize>>, AccelError> {
+        let first = self.shares[..partition].iter().map(|share| share.work_groups).sum::<usize>();
+        let Share { function, work_groups, is_divided } = &mut self.shares[partition];
+        if *work_groups < number.max(1) {
+            let (function, has) = (*function, *work_groups);
+            return Err(AccelError::TooFewWorkGroups { syncers: number, function, has });
+        }
+        assert!(!std::mem::replace(is_divided, true), "a queue has one syncer");
+        let all = first..first + *work_groups;
+        Ok((0..number).map(|of| all.clone().skip(of).step_by(number).collect()).collect())
+    }
+
+    fn syncer<T>(&self, partitions: Vec<Vec<usize>>, patience: Duration) -> Syncer<T> {
+        Syncer::new(self.region.clone(), self.pool.clone(), partitions, patience)
     }
 
     /// Stops the work-groups when they have worked on what they have; returns whether they have ended.

@@ -31,6 +31,11 @@ pub trait Backend: Send + Sync {
     /// When there is none.
     fn allocate(&self, len: usize) -> Result<PacketMemory, AccelError>;
 
+    /// How many more work-groups can be resident, where that is known before they start.
+    fn free_work_groups(&self) -> Option<usize> {
+        None
+    }
+
     /// Starts the work-groups of `launch`, which it keeps until they have ended.
     ///
     /// # Errors

@@ -76,13 +76,13 @@ pub enum AccelError {
         why: String,
     },
     /// The device does not run all work-groups at once.
-    #[error("the chain needs {needed} resident work-groups, {device} runs {runs}")]
+    #[error("needs {needed} resident work-groups, {device} runs {runs}")]
     Residency {
         /// The device.
         device: String,
         /// Work-groups that are needed.
         needed: usize,
-        /// Work-groups that started within the time.
+        /// Work-groups for which it has room, or that started within the time.
         runs: usize,
     },
 }

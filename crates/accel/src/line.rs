@@ -1,23 +1,20 @@
 //! The devices of this machine for the NFs of a chain.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hint;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use thalweg_nf::device::{
-    DeviceFault, DeviceJob, DeviceLine, DevicePlace, DeviceResult, DeviceWork, Devices,
+    DeviceFault, DeviceJob, DeviceLine, DevicePlace, DeviceReturn, DeviceShare, DeviceWork, Devices,
 };
-use thalweg_packet::{Batch, Lanes, PacketMemory, Pool};
+use thalweg_packet::{Batch, PacketMemory, Pool};
 
 use crate::accelerator::{Accelerator, Options, Partition};
 use crate::backend::Backend;
 use crate::devices::{Residency, devices, open_cuda};
-use crate::error::Fault;
 use crate::opencl::OpenCl;
 use crate::soft::Soft;
-use crate::syncer::{Job, Syncer};
+use crate::syncer::{Done, Job, Syncer};
 
 /// The devices of this machine, opened when they are first asked for.
 #[derive(Default)]
@@ -80,100 +77,117 @@ impl Devices for Installed {
 
     fn start(
         &self,
-        place: &DevicePlace,
-        work: DeviceWork,
+        at: &str,
+        shares: Vec<DeviceShare>,
         pool: &Arc<Pool>,
-    ) -> Result<Box<dyn DeviceLine>, String> {
-        let device = self.open(&place.at)?;
-        let DeviceWork { function, table } = work;
-        let partition = Partition { function, table, work_groups: place.work_groups };
-        let options = Options { patience: place.patience, ..Options::default() };
-        let started = Accelerator::start(&*device, vec![partition], options, pool.clone());
-        let mut accelerator = started.map_err(|e| e.to_string())?;
-        let mut syncers = accelerator.syncers(1).map_err(|e| e.to_string())?;
-        let syncer = syncers.pop();
-        Ok(Box::new(Line { syncer, name: device.name(), _accelerator: accelerator }))
+    ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
+        let device = self.open(at)?;
+        let (mut partitions, mut of_shares) = (Vec::new(), Vec::new());
+        for DeviceShare { place, work: DeviceWork { function, table }, lines } in shares {
+            partitions.push(Partition { function, table, work_groups: place.work_groups });
+            of_shares.push((lines, place));
+        }
+        let started = Accelerator::start(&*device, partitions, Options::default(), pool.clone());
+        let accelerator = Arc::new(Mutex::new(started.map_err(|e| e.to_string())?));
+        let name: Arc<str> = device.name().into();
+        let lines = |(number, (lines, place)): (usize, (usize, DevicePlace))| {
+            let mut of = accelerator.lock().unwrap_or_else(PoisonError::into_inner);
+            let syncers = of.share(number, lines, place.patience).map_err(|e| e.to_string())?;
+            let line = |syncer: Syncer<Tag>| -> Box<dyn DeviceLine> {
+                Box::new(Line {
+                    capacity: AHEAD * Options::default().lanes * syncer.work_groups(),
+                    syncer: Some(syncer),
+                    waiting: VecDeque::new(),
+                    name: name.clone(),
+                    _accelerator: accelerator.clone(),
+                })
+            };
+            Ok(syncers.into_iter().map(line).collect())
+        };
+        of_shares.into_iter().enumerate().map(lines).collect()
     }
 }
 
-/// An NF's share of a device.
+/// The rows of a work-group that keep it busy: while it works on one, others wait.
+const AHEAD: usize = 8;
+
+/// A packet's visit and lane.
+type Tag = (usize, usize);
+
+/// An NF's share of a device, or a part of it.
 struct Line {
     /// `None` once the device has failed.
-    syncer: Option<Syncer<usize>>,
-    name: String,
-    /// Stopped when it is dropped: after the syncer has its packets back.
-    _accelerator: Accelerator,
+    syncer: Option<Syncer<Tag>>,
+    /// Packets for which the queues have no room.
+    waiting: VecDeque<Job<Tag>>,
+    /// Packets that keep the work-groups busy.
+    capacity: usize,
+    name: Arc<str>,
+    /// Stopped when its last line is dropped: after the syncer has its packets back.
+    _accelerator: Arc<Mutex<Accelerator>>,
+}
+
+impl Line {
+    /// Gives the device what waits, as long as it has room.
+    fn fill(&mut self) {
+        let Some(syncer) = &mut self.syncer else { return };
+        while let Some(job) = self.waiting.pop_front() {
+            if let Err(job) = syncer.submit(0, job) {
+                self.waiting.push_front(job);
+                return;
+            }
+        }
+    }
+
+    /// Returns all packets that are under way, without results.
+    fn give_up(&mut self, back: &mut Vec<DeviceReturn>) {
+        let mut lose = |(visit, lane): Tag, frame| {
+            back.push(DeviceReturn { visit, lane, frame, result: None });
+        };
+        if let Some(syncer) = self.syncer.take() {
+            syncer.abandon(&mut lose);
+        }
+        self.waiting.drain(..).for_each(|job| lose(job.tag, Some(job.frame)));
+    }
 }
 
 impl DeviceLine for Line {
-    fn run(
-        &mut self,
-        batch: &mut Batch,
-        jobs: &[DeviceJob],
-        results: &mut Vec<DeviceResult>,
-    ) -> Result<(), DeviceFault> {
-        let Some(syncer) = &mut self.syncer else {
-            return Err(DeviceFault {
-                what: format!("{} has failed", self.name),
-                lost: Lanes::NONE,
-            });
-        };
-        let Err(fault) = carry(syncer, batch, jobs, results) else { return Ok(()) };
-        let what = format!("{}: {fault}", self.name);
-        let mut lost = Lanes::NONE;
-        if let Some(syncer) = self.syncer.take() {
-            syncer.abandon(|lane, frame| match frame {
-                Some(frame) => batch.restore(lane, frame),
-                None => lost.insert(lane),
-            });
-        }
-        Err(DeviceFault { what, lost })
+    fn capacity(&self) -> usize {
+        self.capacity
     }
-}
 
-/// Carries packets to the device and back.
-fn carry(
-    syncer: &mut Syncer<usize>,
-    batch: &mut Batch,
-    jobs: &[DeviceJob],
-    results: &mut Vec<DeviceResult>,
-) -> Result<(), Fault> {
-    let mut jobs = jobs.iter();
-    let mut refused = None;
-    let mut waits = 0u32;
-    loop {
-        while let Some(job) = refused.take().or_else(|| jobs.find_map(|job| lend(batch, job))) {
-            if let Err(job) = syncer.submit(0, job) {
-                refused = Some(job);
-                break;
-            }
+    fn submit(&mut self, batch: &mut Batch, visit: usize, jobs: &[DeviceJob]) -> usize {
+        let before = self.waiting.len();
+        self.waiting.extend(jobs.iter().filter_map(|job| lend(batch, visit, job)));
+        let taken = self.waiting.len() - before;
+        self.fill();
+        taken
+    }
+
+    fn poll(&mut self, back: &mut Vec<DeviceReturn>) -> Result<(), DeviceFault> {
+        let Some(syncer) = &mut self.syncer else {
+            self.give_up(back);
+            return Ok(());
+        };
+        if syncer.under_way() == 0 && self.waiting.is_empty() {
+            return Ok(());
         }
-        let back = syncer.poll(|done| {
-            batch.restore(done.tag, done.frame);
-            results.push((done.tag, Some(done.result)));
+        let polled = syncer.poll(|Done { frame, result, tag: (visit, lane) }| {
+            back.push(DeviceReturn { visit, lane, frame: Some(frame), result: Some(result) });
         });
-        match back {
-            Ok(0) if syncer.under_way() == 0 && refused.is_none() => return Ok(()),
-            Ok(0) => {
-                // Where a device's threads share cores with ours, it has to get one.
-                waits += 1;
-                if waits < 64 { hint::spin_loop() } else { thread::yield_now() }
-            }
-            Ok(_) => waits = 0,
-            Err(fault) => {
-                if let Some(Job { frame, tag, .. }) = refused {
-                    batch.restore(tag, frame);
-                }
-                return Err(fault);
-            }
+        if let Err(fault) = polled {
+            self.give_up(back);
+            return Err(DeviceFault(format!("{}: {fault}", self.name)));
         }
+        self.fill();
+        Ok(())
     }
 }
 
 /// Takes a packet's frame for its job.
-fn lend(batch: &mut Batch, job: &DeviceJob) -> Option<Job<usize>> {
+fn lend(batch: &mut Batch, visit: usize, job: &DeviceJob) -> Option<Job<Tag>> {
     let (frame, packet) = batch.lend(job.lane)?;
     let start = (packet.start + job.start).min(packet.end);
     let bytes = start..(start + job.len).min(packet.end);
-    Some(Job { frame, bytes, argument: job.argument, tag: job.lane })
+    Some(Job { frame, bytes, argument: job.argument, tag: (visit, job.lane) })
 }

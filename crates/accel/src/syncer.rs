@@ -152,6 +152,11 @@ impl<T> Syncer<T> {
         Ok(before - self.under_way)
     }
 
+    /// How many work-groups it serves.
+    pub fn work_groups(&self) -> usize {
+        self.partitions.iter().map(|own| own.groups.len()).sum()
+    }
+
     /// How many packets are with the device.
     pub fn under_way(&self) -> usize {
         self.under_way

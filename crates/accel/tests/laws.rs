@@ -117,6 +117,52 @@ fn packets_come_back_once_as_their_function_leaves_them() {
 }
 
 #[test]
+fn each_partition_has_syncers_of_its_own() {
+    let devices = backends();
+    let patience = Duration::from_secs(20);
+    for backend in &devices.all {
+        let pool = pool(&**backend, 256);
+        let partitions = vec![partition(REFLECT, 1), partition(SUM, 1)];
+        let mut accelerator =
+            Accelerator::start(&**backend, partitions, Options::default(), pool.clone()).unwrap();
+        let few = accelerator.share::<usize>(1, 2, patience).map(|_| ()).unwrap_err();
+        assert!(few.to_string().contains("'sum' has 1"), "{few}");
+        let of_sum = accelerator.share::<usize>(1, 1, patience).unwrap().remove(0);
+        let of_reflect = accelerator.share::<usize>(0, 1, patience).unwrap().remove(0);
+        let function = |mut syncer: Syncer<usize>, function: DeviceFunction| {
+            let pool = pool.clone();
+            move || {
+                assert_eq!(syncer.work_groups(), 1);
+                let table: Vec<u8> = (0..=255).collect();
+                for round in 0..500u32 {
+                    let bytes = vec![round as u8; 64];
+                    let mut frame = pool.take().unwrap();
+                    pool.bytes_mut(&mut frame)[..64].copy_from_slice(&bytes);
+                    let (argument, tag) = ([round % 256, 3], round as usize);
+                    syncer.submit(0, Job { frame, bytes: 0..64, argument, tag }).unwrap();
+                    let mut expected = bytes;
+                    let result = (function.scalar)(&mut expected, argument, &table);
+                    let check = |done: thalweg_accel::Done<usize>| {
+                        assert_eq!((done.tag, done.result), (tag, result));
+                        assert!(pool.bytes(&done.frame).starts_with(&expected));
+                        pool.give_back([done.frame]);
+                    };
+                    while syncer.poll(check).unwrap() == 0 {
+                        thread::yield_now();
+                    }
+                }
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(function(of_sum, SUM));
+            function(of_reflect, REFLECT)();
+        });
+        assert!(accelerator.stop(), "{} ends", backend.name());
+        assert_eq!(pool.in_use(), 0, "{}", backend.name());
+    }
+}
+
+#[test]
 fn several_syncers_share_a_device() {
     let devices = backends();
     for backend in &devices.all {

@@ -2,91 +2,21 @@
 
 #[path = "support/controlled.rs"]
 mod controlled;
+#[path = "support/places.rs"]
+mod places;
 mod support;
+#[path = "support/tunnels.rs"]
+mod tunnels;
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use controlled::Controlled;
+use places::places;
 use serde_json::Value;
 use support::{report, succeeds, thalweg, wait, write};
-use thalweg_accel::{Residency, devices};
-use thalweg_chain::{Plan, PlanOptions};
-use thalweg_cli::built_in_kinds;
-use thalweg_engine::{Control, Report, RunOptions};
-use thalweg_nf::device::{
-    DeviceFault, DeviceJob, DeviceLine, DevicePlace, DeviceResult, DeviceWork, Devices,
-};
-use thalweg_packet::{Batch, Lanes, PacketMemory, Pool};
-use thalweg_testkit::peer;
-
-/// Keeps tests apart: kernels of several would wait for each other's to end.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// The places of NFs: the processor, threads, and the first OpenCL device with resident kernels. Without
-/// one, tests go on with the others, and print so, or fail where every peer is required.
-fn places() -> (Vec<String>, MutexGuard<'static, ()>) {
-    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut places = vec!["cpu".to_owned(), "soft".to_owned()];
-    let (found, why) = devices();
-    let mut found = found.into_iter().filter(|device| device.place != "soft");
-    if let Some(device) = found.find(|device| device.residency == Residency::Resident) {
-        places.push(device.place);
-    } else {
-        let why = why.map(|why| why.to_string());
-        peer::missing(why.as_deref().unwrap_or("OpenCL device with SVM atomics"));
-    }
-    (places, turn)
-}
-
-/// An association in each direction for each of three ways: what devices do, the same with extended
-/// sequence numbers, and a suite that they do not do.
-fn associations(direction: &str) -> String {
-    let association = |name: &str, spi: u32, more: &str| {
-        format!(
-            "[[nf.vpn.sa]]\nname = '{name}'\ndirection = '{direction}'\nspi = {spi}\n\
-             source = '192.0.2.1'\ndestination = '192.0.2.10'\n{more}\n"
-        )
-    };
-    let cbc = "suite = 'aes128-cbc-hmac-sha1-96'\nencryption_key = '7e1a90b3c4d5f60718293a4b5c6d7e8f'\n\
-               authentication_key = '00112233445566778899aabbccddeeff01234567'";
-    let other = "suite = 'aes128-cbc-hmac-sha1-96'\nencryption_key = '000102030405060708090a0b0c0d0e0f'\n\
-                 authentication_key = 'ff112233445566778899aabbccddeeff01234567'\nesn = true";
-    let gcm = "suite = 'aes128-gcm16'\nencryption_key = '1b3f6c0e5a7d92844f10c3b6e8a7d5f2c0ffee11'";
-    [association("a", 4097, cbc), association("b", 4098, other), association("c", 4099, gcm)]
-        .concat()
-}
-
-/// The chain that seals packets of a capture.
-fn sealing(at: &str) -> String {
-    format!(
-        "[run]\nseed = 5\n[input.in]\ncapture = 'clear.pcap'\n[output.out]\ncapture = 'sealed.pcap'\n\
-         [nf.vpn]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n{at}{}\
-         [[nf.vpn.policy]]\nmatch = 'tcp'\naction = 'protect'\nsa = 'a'\n\
-         [[nf.vpn.policy]]\nmatch = 'udp,tp_dst=0x0/0x1'\naction = 'protect'\nsa = 'b'\n\
-         [[nf.vpn.policy]]\nmatch = 'udp'\naction = 'protect'\nsa = 'c'\n\
-         [[route]]\npath = ['ingress', 'vpn', 'out']\n",
-        associations("out")
-    )
-}
-
-/// The chain that opens them: twice, so that replayed packets are among them.
-fn opening(at: &str) -> String {
-    format!(
-        "[run]\nseed = 5\n[input.in]\ncapture = 'damaged.pcap'\nloop = 2\n\
-         [output.out]\ncapture = 'opened.pcap'\n\
-         [nf.vpn]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n{at}{}\
-         [[route]]\npath = ['ingress', 'vpn', 'out']\n",
-        associations("in")
-    )
-}
-
-/// The keys of an NF at this place; a device that shares its cores with other tests may take its time.
-fn key(at: &str) -> String {
-    let patience = if at == "cpu" { "" } else { "failed_after_ms = 30000\n" };
-    format!("at = '{at}'\n{patience}")
-}
+use thalweg_accel::devices;
+use tunnels::{key, opening, sealing};
 
 /// Changes a byte near the end of every seventh packet of a capture.
 fn damage(folder: &Path) {
@@ -248,114 +178,103 @@ fn what_cannot_run_on_a_device_is_named_with_its_place() {
     assert!(error.contains("a device can do nothing for NF 'vpn'"), "{error}");
 }
 
-/// A device that fails at its tenth batch, and keeps every second packet of it.
-#[derive(Debug)]
-struct Fails;
-
-struct FailingLine {
-    work: DeviceWork,
-    batches: usize,
+/// The chain that seals packets, opens them again, and passes all others by: its NFs share a device.
+fn back_and_forth(at: &str, more: &str) -> String {
+    let nf = |name: &str, direction: &str, policies: &str, groups: &str| {
+        let associations =
+            tunnels::associations(direction).replace("nf.vpn", &format!("nf.{name}"));
+        format!(
+            "[nf.{name}]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n{}{groups}{associations}{policies}",
+            key(at)
+        )
+    };
+    let policy = "[[nf.seal.policy]]\nmatch = 'tcp'\naction = 'protect'\nsa = 'a'\n\
+                  [[nf.seal.policy]]\nmatch = 'udp'\naction = 'protect'\nsa = 'b'\n";
+    format!(
+        "[run]\nseed = 5\n[input.in]\ncapture = 'clear.pcap'\n[output.out]\ncapture = 'back.pcap'\n\
+         {}{}[[route]]\npath = ['ingress', 'seal', 'open', 'out']\n",
+        nf("seal", "out", policy, ""),
+        nf("open", "in", "", more)
+    )
 }
 
-impl Devices for Fails {
-    fn allocate(&self, _: &str, len: usize) -> Result<PacketMemory, String> {
-        PacketMemory::anonymous(len).map_err(|e| e.to_string())
-    }
-
-    fn start(
-        &self,
-        _: &DevicePlace,
-        work: DeviceWork,
-        _: &Arc<Pool>,
-    ) -> Result<Box<dyn DeviceLine>, String> {
-        Ok(Box::new(FailingLine { work, batches: 0 }))
-    }
-}
-
-impl DeviceLine for FailingLine {
-    fn run(
-        &mut self,
-        batch: &mut Batch,
-        jobs: &[DeviceJob],
-        results: &mut Vec<DeviceResult>,
-    ) -> Result<(), DeviceFault> {
-        self.batches += 1;
-        let DeviceWork { function, table } = &self.work;
-        let mut lost = Lanes::NONE;
-        for (number, job) in jobs.iter().enumerate() {
-            if self.batches < 10 {
-                let bytes = &mut batch.bytes_mut(job.lane)[job.start..job.start + job.len];
-                results.push((job.lane, Some((function.scalar)(bytes, job.argument, table))));
-            } else if number % 2 == 0 && batch.lend(job.lane).is_some() {
-                lost.insert(job.lane);
-            }
+#[test]
+fn several_nfs_share_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    succeeds(f, &["gen", "clear.pcap", "--seed", "4", "--packets", "2000", "--size", "64-1300"]);
+    let (places, _turn) = places();
+    let mut first = None;
+    for at in &places {
+        for workers in ["1", "2"] {
+            write(f, "chain.toml", &back_and_forth(at, ""));
+            let (report, code, error) =
+                report(f, &["run", "chain.toml", "--json", "--workers", workers]);
+            assert_eq!((code, &*error), (0, ""), "{at}, {workers} workers");
+            let figures = [&report["nfs"][0]["figures"], &report["nfs"][1]["figures"]];
+            assert!(figures[0]["protected"].as_u64().unwrap() > 1500, "{report}");
+            assert_eq!(figures[0]["protected"], figures[1]["opened"], "{report}");
+            let back = fs::read(f.join("back.pcap")).unwrap();
+            let first = first.get_or_insert_with(|| back.clone());
+            assert!(*first == back, "{at}, {workers} workers");
         }
-        if self.batches < 10 { Ok(()) } else { Err(DeviceFault { what: "it burns".into(), lost }) }
-    }
-}
-
-/// Runs a chain whose device fails.
-fn with_failing_device(folder: &Path, more: &str, workers: usize) -> Report {
-    succeeds(
-        folder,
-        &[
-            "gen",
-            "clear.pcap",
-            "--seed",
-            "3",
-            "--packets",
-            "3000",
-            "--tcp",
-            "1",
-            "--udp",
-            "0",
-            "--icmp",
-            "0",
-        ],
-    );
-    let at = format!("at = 'burning'\n{more}");
-    let chain =
-        sealing(&at).replace("'clear.pcap'", &format!("'{}'", folder.join("clear.pcap").display()));
-    let chain = chain.replace("capture = 'sealed.pcap'", "discard = true");
-    write(folder, "chain.toml", &chain);
-    let kinds = built_in_kinds().with_devices(Arc::new(Fails));
-    let plan = Plan::load(&folder.join("chain.toml"), &kinds, PlanOptions::default()).unwrap();
-    let options = RunOptions { workers: Some(workers), ..RunOptions::default() };
-    thalweg_engine::run(plan, &options, &Control::default()).unwrap()
-}
-
-#[test]
-fn when_a_device_fails_its_packets_are_lost_and_the_processor_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
-    for workers in [1, 2] {
-        let report = with_failing_device(folder.path(), "fallback = 'cpu'\n", workers);
-        let report = serde_json::to_value(report).unwrap();
-        let nf = &report["nfs"][0];
-        let lost = nf["drops"]["device-failed"].as_u64().unwrap();
-        assert!((1..=32).contains(&lost), "{report}");
-        assert_eq!(report["packets_in"], 3000, "{report}");
-        assert_eq!(report["packets_out"], 3000 - lost, "{report}");
-        assert_eq!(nf["figures"]["protected"], 3000 - lost, "{report}");
-        assert_eq!(report["conserved"], true, "{report}");
-        // The device may still write to every second of them, so their frames are lost, which is named.
-        let frames = lost.div_ceil(2);
-        let named = format!("frames that did not return to the pool: {frames}");
-        assert_eq!(report["failures"], serde_json::json!([named]), "{report}");
     }
 }
 
 #[test]
-fn without_a_fallback_a_device_that_fails_ends_the_run() {
+fn work_groups_that_the_device_does_not_run_at_once_are_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    for workers in [1, 2] {
-        let report = with_failing_device(folder.path(), "", workers);
-        let report = serde_json::to_value(report).unwrap();
-        let failures = report["failures"].as_array().unwrap();
-        assert!(
-            failures.iter().any(|what| what.as_str().unwrap().contains("it burns")),
-            "{report}"
-        );
-        assert_eq!(report["conserved"], true, "{report}");
-        assert!(report["packets_in"].as_u64().unwrap() < 3000, "{report}");
+    let f = folder.path();
+    succeeds(f, &["gen", "clear.pcap", "--packets", "10"]);
+    let (places, _turn) = places();
+    let (all, _) = devices();
+    let pocl = |device: &thalweg_accel::Device| device.platform == "Portable Computing Language";
+    let Some(device) = all.iter().find(|device| places.contains(&device.place) && pocl(device))
+    else {
+        return;
+    };
+    let units = device.compute_units;
+    let more = format!("work_groups = {units}\n");
+    write(f, "chain.toml", &back_and_forth(&device.place, &more));
+    let start = std::time::Instant::now();
+    let output = thalweg(f, &["run", "chain.toml"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let expected =
+        format!("NFs 'seal', 'open' at '{}': needs {} resident", device.place, units + 1);
+    assert!(error.contains(&expected) && error.contains(&format!("runs {units}")), "{error}");
+    assert_ne!(output.status.code(), Some(0));
+    assert!(start.elapsed().as_secs() < 10, "it does not wait for them");
+}
+
+#[test]
+fn a_reload_of_one_nf_on_a_device_loses_no_packet_of_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    succeeds(f, &["gen", "clear.pcap", "--seed", "4", "--packets", "500", "--size", "64-1300"]);
+    let _turn = places();
+    let chain = |more: &str| {
+        let chain = back_and_forth("soft", more)
+            .replace("'clear.pcap'", "'clear.pcap'\nmemory = true\nloop = 0\npace = 1");
+        chain.replace("capture = 'back.pcap'", "discard = true")
+    };
+    write(f, "chain.toml", &chain(""));
+    let run = Controlled::start(f, "shares", "chain.toml", &["--control=shares", "--workers=2"]);
+    let opened = || {
+        let nfs = run.succeeds(&["-s", "shares", "nfs", "--json"]);
+        let nfs: Value = serde_json::from_str(&nfs).unwrap();
+        nfs["nfs"][1]["figures"]["opened"].as_u64().unwrap_or(0)
+    };
+    for groups in [3, 1, 2] {
+        let before = opened();
+        wait(|| opened() > before);
+        write(f, "chain.toml", &chain(&format!("work_groups = {groups}\n")));
+        let answer = run.succeeds(&["-s", "shares", "reload"]);
+        assert!(answer.contains("open"), "{answer}");
     }
+    run.succeeds(&["-s", "shares", "stop"]);
+    let report = run.end();
+    for nf in report["nfs"].as_array().unwrap() {
+        assert_eq!(nf["drops"], serde_json::json!({}), "{report}");
+    }
+    assert_eq!(report["packets_in"], report["packets_out"], "{report}");
 }

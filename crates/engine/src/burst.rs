@@ -7,6 +7,7 @@ use thalweg_io::{Claims, ReadAhead};
 use thalweg_packet::{Batch, Lanes, Nanoseconds, Pool};
 
 use crate::counters::PortTotals;
+use crate::device::Halves;
 use crate::forwarding::Queues;
 use crate::observe::{Audience, Observed};
 use crate::parts::Split;
@@ -30,8 +31,11 @@ pub(crate) struct Burst {
     /// Rounds for generated packets; empty, reused.
     spare: Vec<Round>,
     received: usize,
+    recycles: bool,
     /// How many stages the burst has behind it.
     pub(crate) stages: usize,
+    /// The line through which a device has its packets, between the halves of a stage.
+    pub(crate) at_device: Option<usize>,
     /// Whether NFs and outputs write what they hold when the burst has passed.
     pub(crate) flush: Flush,
     /// An NF has not written all of it.
@@ -74,6 +78,8 @@ pub(crate) struct Round {
     pub(crate) hops: usize,
     /// The observation of its packets, if any is wanted.
     pub(crate) observed: Option<Box<Observed>>,
+    /// The visit to an NF of which a device has packets.
+    pub(crate) halves: Option<Box<Halves>>,
 }
 
 impl Round {
@@ -87,6 +93,7 @@ impl Round {
             depth: 0,
             hops: 0,
             observed: None,
+            halves: None,
         }
     }
 
@@ -115,7 +122,9 @@ impl Burst {
             rounds,
             spare: Vec::new(),
             received: batches,
+            recycles,
             stages: 0,
+            at_device: None,
             flush: Flush::No,
             leaves_some: false,
             tally: None,
@@ -131,11 +140,22 @@ impl Burst {
         self.rounds.iter_mut().for_each(|round| round.queues = Queues::new(routing));
     }
 
+    /// Whether it is for this number of received batches, and keeps their frames or not.
+    pub(crate) fn is_for(&self, batches: usize, recycles: bool) -> bool {
+        (self.received, self.recycles) == (batches, recycles)
+    }
+
     /// Whether it carries neither packets nor a request.
     pub(crate) fn is_empty(&self) -> bool {
         self.flush == Flush::No
             && self.tally.is_none()
             && self.rounds.iter().all(|round| round.batch.is_empty())
+    }
+
+    /// Whether an NF has to be done with it before it begins with later ones: the burst carries a request
+    /// about all packets up to it and none after it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.flush != Flush::No || self.tally.is_some()
     }
 
     /// Begins a tally for those who `asked`, with what the inputs have received.

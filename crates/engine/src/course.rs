@@ -11,7 +11,7 @@ use thalweg_packet::{DropCounts, Lanes, PacketType};
 use crate::burst::{Burst, Round};
 use crate::classification::Classification;
 use crate::counters::{Counters, Former};
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::parts::{self, Parts};
 use crate::station::{Member, Station};
 use crate::watch::Watch;
@@ -98,11 +98,22 @@ impl Course {
     ///
     /// # Errors
     /// In words: which NF, and why.
-    pub(crate) fn start_devices(&mut self, plan: &Plan) -> Result<(), String> {
+    pub(crate) fn start_devices(&mut self, plan: &Plan, workers: usize) -> Result<(), String> {
+        let mut devices = device::start(plan, workers)?;
         for member in self.members_mut() {
-            member.device = Device::start(plan, member.nf)?;
+            member.device = devices[usize::from(member.nf.0)].take();
         }
         Ok(())
+    }
+
+    /// By station: the device that has packets of its NF while others come.
+    pub(crate) fn overlapping_devices(&self, plan: &Plan) -> Vec<Option<Arc<Device>>> {
+        let overlapping = device::overlapping(plan);
+        let device = |station: &Station| {
+            let [Member { nf, device, .. }] = station.members() else { return None };
+            device.clone().filter(|_| overlapping[usize::from(nf.0)])
+        };
+        self.stations.iter().map(device).collect()
     }
 
     /// The course of these NFs, by index.
@@ -217,7 +228,7 @@ pub(crate) fn transmit(
 
 /// The NFs of each station, in an order in which no packet goes back. NFs that packets of different
 /// types pass in different orders share a station.
-fn stations(routing: &Routing) -> Vec<Vec<NfIndex>> {
+pub(crate) fn stations(routing: &Routing) -> Vec<Vec<NfIndex>> {
     let behind = Reach::new(routing);
     let mut stations: Vec<Vec<NfIndex>> = Vec::new();
     for nf in &routing.order {

@@ -1,12 +1,14 @@
 //! A station: where the packets of a burst visit an NF.
 
+use std::sync::Arc;
+
 use thalweg_chain::{NfIndex, OnOverload, Overload, Routing};
 use thalweg_nf::{Context, Emitted, NetworkFunction, NfError};
 use thalweg_packet::{Batch, Decapsulate, DropCounts, DropReason, Lanes};
 
 use crate::burst::{Burst, Flush, Round};
 use crate::counters::NfCounters;
-use crate::device::Device;
+use crate::device::{Device, Halves};
 use crate::forwarding::{Lost, Queues};
 use crate::guard::{self, Place};
 use crate::overload;
@@ -20,11 +22,14 @@ const MAX_HOPS: usize = 64;
 /// An NF with its counts; or several, if packets of different types pass them in different orders,
 /// so that none of them is behind another.
 pub(crate) struct Station {
-    members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     /// Packets dropped behind the NFs.
     pub(crate) lost: DropCounts,
     /// The packets that an NF generates during a visit; reused.
-    emitted: Emitted,
+    pub(crate) emitted: Emitted,
+    /// For visits in two halves; reused, and moved as they are.
+    #[expect(clippy::vec_box)]
+    pub(crate) spare: Vec<Box<Halves>>,
     /// The NF that processes packets at this moment.
     pub(crate) at_work: Option<NfIndex>,
 }
@@ -41,7 +46,7 @@ pub(crate) struct Member {
     /// Requests to write what it holds that are not complete: one under way, and one after it.
     flushes: u8,
     /// The device that does a part of its work.
-    pub(crate) device: Option<Device>,
+    pub(crate) device: Option<Arc<Device>>,
 }
 
 impl Member {
@@ -65,7 +70,7 @@ impl Member {
 
 impl Station {
     pub(crate) fn new(members: Vec<Member>, emitted: Emitted) -> Self {
-        Self { members, lost: DropCounts::default(), emitted, at_work: None }
+        Self { members, lost: DropCounts::default(), emitted, spare: Vec::new(), at_work: None }
     }
 
     /// Lets the NFs process the packets of `burst` that wait for them, and sends each to the queue
@@ -73,11 +78,30 @@ impl Station {
     pub(crate) fn serve(&mut self, routing: &Routing, burst: &mut Burst, watch: &mut Watch) {
         let mut at = 0;
         // Rounds that are generated here come behind, and are served too.
-        while let Some(round) = burst.rounds.get_mut(at) {
-            let Some((member, lanes)) = waiting(&self.members, &mut round.queues) else {
+        while at < burst.rounds.len() {
+            let Some((member, lanes)) = self.next_visit(routing, burst, at) else {
                 at += 1;
                 continue;
             };
+            let round = &mut burst.rounds[at];
+            burst.drops += self.visit(routing, round, member, lanes, watch);
+            if !self.emitted.is_empty() {
+                self.send_made(routing, burst, at, member);
+            }
+        }
+        burst.count(|tally| tally.add_station(self));
+    }
+
+    /// The NF that is next to process packets of round number `at`, and these packets.
+    pub(crate) fn next_visit(
+        &mut self,
+        routing: &Routing,
+        burst: &mut Burst,
+        at: usize,
+    ) -> Option<(usize, Lanes)> {
+        loop {
+            let round = &mut burst.rounds[at];
+            let (member, lanes) = waiting(&self.members, &mut round.queues)?;
             round.hops += 1;
             if round.hops > MAX_HOPS * routing.nfs {
                 let after = Some(self.members[member].nf);
@@ -90,16 +114,10 @@ impl Station {
             } else {
                 burst.segment_supers(at, lanes, *nf, counters, routing)
             };
-            if lanes.is_empty() {
-                continue;
-            }
-            let round = &mut burst.rounds[at];
-            burst.drops += self.visit(routing, round, member, lanes, watch);
-            if !self.emitted.is_empty() {
-                self.send_made(routing, burst, at, member);
+            if !lanes.is_empty() {
+                return Some((member, lanes));
             }
         }
-        burst.count(|tally| tally.add_station(self));
     }
 
     /// Lets one NF process the packets of `lanes`, apart from late ones if it has `on_overload`;
@@ -112,16 +130,27 @@ impl Station {
         lanes: Lanes,
         watch: &mut Watch,
     ) -> u64 {
-        let late = overload::late(self.members[member].overload.as_ref(), round, lanes);
-        if late.is_empty() {
-            return self.process(routing, round, member, lanes, watch);
-        }
-        let drops = self.pass_over(routing, round, member, late);
-        let lanes = lanes.without(late);
+        let (lanes, drops) = self.without_late(routing, round, member, lanes);
         if lanes.is_empty() {
             return drops;
         }
         drops + self.process(routing, round, member, lanes, watch)
+    }
+
+    /// Lets late packets of `lanes` pass the NF over if it has `on_overload`; returns the others, and how
+    /// many went no further.
+    pub(crate) fn without_late(
+        &mut self,
+        routing: &Routing,
+        round: &mut Round,
+        member: usize,
+        lanes: Lanes,
+    ) -> (Lanes, u64) {
+        let late = overload::late(self.members[member].overload.as_ref(), round, lanes);
+        if late.is_empty() {
+            return (lanes, 0);
+        }
+        (lanes.without(late), self.pass_over(routing, round, member, late))
     }
 
     /// Sends late packets on without the NF, or drops them; returns how many went no further.
@@ -182,10 +211,10 @@ impl Station {
 
     /// Adds to `failures` each device that has failed, if its NF does not go on without it; returns
     /// whether there is one.
-    pub(crate) fn check_devices(&mut self, failures: &mut Vec<String>) -> bool {
+    pub(crate) fn check_devices(&self, failures: &mut Vec<String>) -> bool {
         let before = failures.len();
-        let devices = self.members.iter_mut().filter_map(|member| member.device.as_mut());
-        failures.extend(devices.filter_map(Device::take_failure));
+        let devices = self.members.iter().filter_map(|member| member.device.as_ref());
+        failures.extend(devices.filter_map(|device| device.take_failure()));
         failures.len() > before
     }
 
@@ -213,7 +242,13 @@ impl Station {
 
     /// Sends the packets that an NF generated in round number `at` to their queues, in rounds of
     /// their own.
-    fn send_made(&mut self, routing: &Routing, burst: &mut Burst, at: usize, member: usize) {
+    pub(crate) fn send_made(
+        &mut self,
+        routing: &Routing,
+        burst: &mut Burst,
+        at: usize,
+        member: usize,
+    ) {
         let nf = self.members[member].nf;
         let Self { emitted, lost, .. } = self;
         emitted.hand_over(|made| {

@@ -42,6 +42,28 @@ pub(crate) struct Turn<'a, T> {
     value: MutexGuard<'a, T>,
 }
 
+/// The turns of bursts at a place that several may be in at a time: they get in in order.
+#[derive(Debug)]
+pub(crate) struct Turns(Box<[Next]>);
+
+impl Turns {
+    /// Turns for bursts of this many lines.
+    pub(crate) fn new(lines: usize) -> Self {
+        Self(turns(lines))
+    }
+
+    /// Whether it is the turn of burst `number` of `line`, which keeps it until it [passes](Self::pass)
+    /// it on.
+    pub(crate) fn is_of(&self, line: usize, number: u64) -> bool {
+        self.0[line].0.load(Ordering::Acquire) == number
+    }
+
+    /// Gives the turn to the next burst of `line`.
+    pub(crate) fn pass(&self, line: usize) {
+        self.0[line].0.fetch_add(1, Ordering::Release);
+    }
+}
+
 impl<T> InTurn<T> {
     /// A value for bursts of this many lines.
     pub(crate) fn new(value: T, lines: usize) -> Self {
@@ -67,6 +89,21 @@ impl<T> InTurn<T> {
             self.value.try_lock().ok()?
         };
         Some(Turn { next, value })
+    }
+
+    /// As [`enter`](Self::enter), for a value that other bursts use [between](Self::between) turns:
+    /// `None` while one does.
+    pub(crate) fn try_enter(&self, line: usize, number: u64) -> Option<Turn<'_, T>> {
+        let next = &self.next[line].0;
+        if next.load(Ordering::Acquire) != number {
+            return None;
+        }
+        Some(Turn { next, value: self.value.try_lock().ok()? })
+    }
+
+    /// The value for a burst whose turn it is not yet, if no other uses it at this moment.
+    pub(crate) fn between(&self) -> Option<MutexGuard<'_, T>> {
+        self.value.try_lock().ok()
     }
 
     /// The number of the burst of `line` whose turn it is.
@@ -189,6 +226,49 @@ mod model {
     #[test]
     fn each_stage_sees_the_bursts_of_each_line_in_order() {
         check(2, in_turn);
+    }
+
+    /// Two workers take two bursts each through both halves of a stage, of which the second may wait for
+    /// that of the burst before.
+    #[test]
+    fn each_half_of_a_stage_sees_all_bursts_in_order() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let stage = Arc::new((Turns::new(1), InTurn::new([Vec::new(), Vec::new()], 1)));
+            let work = |worker: u64| {
+                let stage = stage.clone();
+                move || {
+                    let (begins, value) = &*stage;
+                    let (mut begun, mut finished) = (0, 0);
+                    while finished < 2 {
+                        let number = 2 * begun + worker;
+                        if begun < 2
+                            && begins.is_of(0, number)
+                            && let Some(mut seen) = value.between()
+                        {
+                            seen[0].push(number);
+                            drop(seen);
+                            begins.pass(0);
+                            begun += 1;
+                        }
+                        let number = 2 * finished + worker;
+                        if finished < begun
+                            && let Some(mut seen) = value.try_enter(0, number)
+                        {
+                            assert!(seen[0].contains(&number), "the first half comes first");
+                            seen[1].push(number);
+                            finished += 1;
+                        }
+                        thread::yield_now();
+                    }
+                }
+            };
+            let other = thread::spawn(work(1));
+            work(0)();
+            other.join().unwrap();
+            assert_eq!(*stage.1.peek().unwrap(), [vec![0, 1, 2, 3], vec![0, 1, 2, 3]]);
+        });
     }
 
     /// Without its guard the model fails.

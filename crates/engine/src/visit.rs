@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use thalweg_chain::NfIndex;
 use thalweg_cpu::cycles;
-use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict};
-use thalweg_packet::{BATCH, Batch, DropReason, Lanes, Nanoseconds};
+use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict, Verdicts};
+use thalweg_packet::{Batch, DropReason, Lanes, Nanoseconds};
 
 use crate::counters::NfCounters;
 use crate::guard::{self, Place};
-use crate::observe::Observed;
+use crate::observe::{Notes, Observed};
 
 /// The clock of a line: how far the times of packets have come.
 #[derive(Default)]
@@ -87,32 +87,59 @@ pub(crate) fn process(
     visit: &mut Visit<'_>,
     counters: &mut NfCounters,
 ) -> Lanes {
-    let lanes = visit.lanes;
-    let packets = lanes.count() as u64;
-    counters.packets += packets;
-    counters.bytes += lanes.into_iter().map(|l| visit.batch.packet_len(l) as u64).sum::<u64>();
-    let Visit { nf, batch, clock, emitted, observed, .. } = visit;
-    let mut notes = observed.as_mut().and_then(|observed| observed.enter(batch, lanes, *nf));
+    let mut notes = enter(visit, counters);
     let start = cycles::now();
-    let mut context = Context::new(*clock, emitted, notes.as_mut());
+    let verdicts = part(serve, visit, Verdicts::default(), notes.as_mut());
+    leave(visit, counters, &verdicts, cycles::now().wrapping_sub(start), notes)
+}
+
+/// Counts the packets of a visit that begins; returns the list for explanations if one is traced.
+#[inline]
+pub(crate) fn enter(visit: &mut Visit<'_>, counters: &mut NfCounters) -> Option<Notes> {
+    let Visit { nf, batch, lanes, observed, .. } = visit;
+    counters.packets += lanes.count() as u64;
+    counters.bytes += lanes.into_iter().map(|lane| batch.packet_len(lane) as u64).sum::<u64>();
+    observed.as_mut().and_then(|observed| observed.enter(batch, *lanes, *nf))
+}
+
+/// Lets an NF do a part of what a visit consists of; returns its verdicts, with those so far.
+#[inline]
+pub(crate) fn part(
+    serve: impl FnOnce(&mut Batch, &mut Context<'_>),
+    visit: &mut Visit<'_>,
+    so_far: Verdicts,
+    notes: Option<&mut Notes>,
+) -> Verdicts {
+    let Visit { nf, batch, clock, emitted, .. } = visit;
+    let mut context = Context::resume(*clock, so_far, emitted, notes);
     guard::at(Place::Nf(*nf), || serve(batch, &mut context));
     guard::check();
-    let dropped = context.dropped().and(lanes);
-    let punted = context.punted().and(lanes);
+    context.into_verdicts()
+}
+
+/// Counts the verdicts of a visit that took `cycles`; returns the lanes that continue.
+#[inline]
+pub(crate) fn leave(
+    visit: &mut Visit<'_>,
+    counters: &mut NfCounters,
+    verdicts: &Verdicts,
+    cycles: u64,
+    notes: Option<Notes>,
+) -> Lanes {
+    let Visit { nf, batch, lanes, emitted, observed, .. } = visit;
+    let dropped = verdicts.dropped().and(*lanes);
+    let punted = verdicts.punted().and(*lanes);
     for lane in dropped {
-        if let Verdict::Drop(reason) = context.verdict(lane) {
+        if let Verdict::Drop(reason) = verdicts.of(lane) {
             counters.drops.add(reason, 1);
         }
     }
     counters.drops.add(DropReason::Punted, punted.count() as u64);
-    let verdicts =
-        observed.is_some().then(|| std::array::from_fn::<_, BATCH, _>(|l| context.verdict(l)));
     counters.generated += emitted.len() as u64;
-    let cycles = cycles::now().wrapping_sub(start);
     counters.cycles += cycles;
-    counters.latency.record(cycles, packets);
-    if let (Some(observed), Some(verdicts)) = (observed, verdicts) {
-        observed.leave(batch, lanes, *nf, &verdicts, emitted, notes);
+    counters.latency.record(cycles, lanes.count() as u64);
+    if let Some(observed) = observed {
+        observed.leave(batch, *lanes, *nf, verdicts, emitted, notes);
     }
     lanes.without(dropped).without(punted)
 }

@@ -19,6 +19,7 @@ use thalweg_io::kind::{
 };
 use thalweg_io::{Input, IoError, Output, OutputFailure, Received};
 use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Nanoseconds};
+use thalweg_testkit::odd_device::Odd;
 
 static SOURCE: Kind = Kind {
     name: "source",
@@ -412,4 +413,37 @@ fn exports_reach_nfs_and_end() {
     }
     engine.control().stop();
     is_whole(&engine.join());
+}
+
+/// The first and the last NF have their packets on a device, which returns them late and in any order.
+#[test]
+fn packets_keep_their_order_while_a_device_has_those_of_several_lines() {
+    for (workers, queues) in [(2, 2), (3, 2), (4, 3), (1, 2)] {
+        let case = format!("{workers} workers, {queues} queues");
+        let (folder, sink) = (Folder::new(), format!("devices {workers} {queues}"));
+        let input = format!("source = 3000\nqueues = {queues}\npauses = true");
+        let chain = chain(&input, &sink, queues, (false, false))
+            .replace("number = 0\n", "number = 0\nat = 'odd'\nwork_groups = 2\n")
+            .replace("number = 2\n", "number = 2\nat = 'odd'\nwork_groups = 4\n");
+        folder.write("chain.toml", &chain);
+        let devices = Arc::new(Odd { fails_at: None });
+        let kinds = kinds().with_port(&SOURCE).with_port(&SINK).with_devices(devices);
+        let plan = folder.load_of(&kinds).unwrap();
+        let options = RunOptions { workers: Some(workers), ..RunOptions::default() };
+        let engine = Engine::start(plan, options).unwrap();
+        for _ in 0..20 {
+            // `None` once the run has ended.
+            if let Some(report) = engine.control().snapshot(Duration::from_secs(20)) {
+                is_whole(&report);
+            }
+        }
+        let report = engine.join();
+        is_whole(&report);
+        assert_eq!(report.packets_in, 3000 * (queues.min(workers)) as u64, "{case}");
+        let seen = seen(&sink);
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.disorder, [""; 0], "{case}");
+        assert_eq!(seen.packets, report.packets_out, "{case}");
+        nfs_saw_order(&folder);
+    }
 }

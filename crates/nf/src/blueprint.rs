@@ -72,6 +72,13 @@ pub trait Blueprint: Any + Send + Sync {
         None
     }
 
+    /// Whether the first half of the work on later packets may come before the second half of that on
+    /// earlier ones, while a device has these ([`OnDevice`](crate::device::OnDevice)). If so, a device
+    /// has thousands of packets at a time; if not, those of one batch.
+    fn overlaps_on_device(&self) -> bool {
+        false
+    }
+
     /// One line for `thalweg check`: what was configured and loaded.
     fn describe(&self) -> String;
 

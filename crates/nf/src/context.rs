@@ -16,6 +16,35 @@ pub enum Verdict {
     Punt,
 }
 
+/// What an NF decided about the packets of a batch. Every packet is forwarded unless the NF gives
+/// another verdict.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Verdicts {
+    verdicts: [Verdict; BATCH],
+    dropped: Lanes,
+    punted: Lanes,
+}
+
+impl Verdicts {
+    /// The verdict on the packet of `lane`.
+    #[inline]
+    pub fn of(&self, lane: usize) -> Verdict {
+        self.verdicts[lane]
+    }
+
+    /// The lanes that were dropped.
+    #[inline]
+    pub fn dropped(&self) -> Lanes {
+        self.dropped
+    }
+
+    /// The lanes that go to the controller.
+    #[inline]
+    pub fn punted(&self) -> Lanes {
+        self.punted
+    }
+}
+
 /// The NF's side of one `process` call: the clock, its verdicts, the packets it
 /// generates, and, when the packet is traced, its explanations.
 ///
@@ -23,9 +52,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Context<'a> {
     clock: Nanoseconds,
-    verdicts: [Verdict; BATCH],
-    dropped: Lanes,
-    punted: Lanes,
+    decided: Verdicts,
     emitted: &'a mut Emitted,
     trace: Option<&'a mut Vec<(usize, String)>>,
 }
@@ -39,14 +66,24 @@ impl<'a> Context<'a> {
         emitted: &'a mut Emitted,
         trace: Option<&'a mut Vec<(usize, String)>>,
     ) -> Self {
-        Self {
-            clock,
-            verdicts: [Verdict::Forward; BATCH],
-            dropped: Lanes::NONE,
-            punted: Lanes::NONE,
-            emitted,
-            trace,
-        }
+        Self { clock, decided: Verdicts::default(), emitted, trace }
+    }
+
+    /// A context that goes on with what the NF has `decided` about the packets before.
+    #[inline]
+    pub fn resume(
+        clock: Nanoseconds,
+        decided: Verdicts,
+        emitted: &'a mut Emitted,
+        trace: Option<&'a mut Vec<(usize, String)>>,
+    ) -> Self {
+        Self { clock, decided, emitted, trace }
+    }
+
+    /// What the NF has decided.
+    #[inline]
+    pub fn into_verdicts(self) -> Verdicts {
+        self.decided
     }
 
     /// The newest time of the packets before this batch; of the first packet, if there were none.
@@ -62,17 +99,17 @@ impl<'a> Context<'a> {
     /// Drops the packet of `lane` for `reason`.
     #[inline]
     pub fn drop(&mut self, lane: usize, reason: DropReason) {
-        self.verdicts[lane] = Verdict::Drop(reason);
-        self.dropped.insert(lane);
-        self.punted.remove(lane);
+        self.decided.verdicts[lane] = Verdict::Drop(reason);
+        self.decided.dropped.insert(lane);
+        self.decided.punted.remove(lane);
     }
 
     /// Sends the packet of `lane` to the controller.
     #[inline]
     pub fn punt(&mut self, lane: usize) {
-        self.verdicts[lane] = Verdict::Punt;
-        self.punted.insert(lane);
-        self.dropped.remove(lane);
+        self.decided.verdicts[lane] = Verdict::Punt;
+        self.decided.punted.insert(lane);
+        self.decided.dropped.remove(lane);
     }
 
     /// Generates a new packet of `bytes` (from the Ethernet header on) on behalf of
@@ -151,18 +188,18 @@ impl<'a> Context<'a> {
     /// The verdict on the packet of `lane`.
     #[inline]
     pub fn verdict(&self, lane: usize) -> Verdict {
-        self.verdicts[lane]
+        self.decided.of(lane)
     }
 
     /// The lanes that were dropped.
     #[inline]
     pub fn dropped(&self) -> Lanes {
-        self.dropped
+        self.decided.dropped
     }
 
     /// The lanes that go to the controller.
     #[inline]
     pub fn punted(&self) -> Lanes {
-        self.punted
+        self.decided.punted
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_packet::{Batch, Lanes, PacketMemory, Pool};
+use thalweg_packet::{Batch, Frame, Lanes, PacketMemory, Pool};
 
 use crate::context::Context;
 
@@ -53,11 +53,16 @@ pub struct DeviceJob {
 }
 
 /// A packet's lane, and what the function returned for it, which may be any value; `None` if the device
-/// has failed: then the NF drops the packet, whose bytes are unspecified.
+/// has failed: then the NF drops the packet, whose bytes are unspecified and must not be read.
 pub type DeviceResult = (usize, Option<[u32; 2]>);
 
 /// An NF whose work a device does in part. Both halves together do what
 /// [`process`](crate::NetworkFunction::process) does, byte for byte.
+///
+/// Each half gets the batches in the order in which they arrived. If the blueprint
+/// [allows it](crate::Blueprint::overlaps_on_device), the first half may have got later batches before
+/// the second half gets one: then what earlier packets decide about later ones must be decided in one
+/// and the same half.
 pub trait OnDevice {
     /// The first half: all that comes before the device's part. What is left for the device is added
     /// to `jobs`, at most one for a packet; packets without one are ready.
@@ -69,7 +74,8 @@ pub trait OnDevice {
         jobs: &mut Vec<DeviceJob>,
     );
 
-    /// The second half, for the packets with jobs.
+    /// The second half, for the packets with jobs, by lane in ascending order. The context has the
+    /// verdicts and the generated packets of the first half.
     fn finish(&mut self, batch: &mut Batch, results: &[DeviceResult], context: &mut Context<'_>);
 }
 
@@ -92,39 +98,63 @@ pub trait Devices: Debug + Send + Sync {
     /// In words for the user: what is missing, and how to get it.
     fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String>;
 
-    /// Starts `work` at `place`, for packets of `pool`.
+    /// Starts the work of all NFs of a chain on the device `at`, for packets of `pool`: all of it at
+    /// once, in one kernel. Returns the lines of each share.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// As [`allocate`](Self::allocate); also if the device does not run all work-groups at a time.
     fn start(
         &self,
-        place: &DevicePlace,
-        work: DeviceWork,
+        at: &str,
+        shares: Vec<DeviceShare>,
         pool: &Arc<Pool>,
-    ) -> Result<Box<dyn DeviceLine>, String>;
+    ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String>;
 }
 
-/// The way of packets to a device and back.
+/// An NF's share of a device.
+#[derive(Clone, Debug)]
+pub struct DeviceShare {
+    /// How much of the device it has.
+    pub place: DevicePlace,
+    /// What the device does.
+    pub work: DeviceWork,
+    /// How many lines lead there, each to work-groups of its own; at most as many as work-groups.
+    pub lines: usize,
+}
+
+/// The way of packets to a device and back. Several lines of an NF are used by several threads.
 pub trait DeviceLine: Send {
-    /// Lets the device do `jobs`, and waits for them; adds a result for each.
+    /// How many packets keep the device busy: with that number submitted and not back, more only wait.
+    fn capacity(&self) -> usize;
+
+    /// Takes the frames of packets with `jobs` out of `batch` and gives them to the device, now or when
+    /// it has room; returns how many it took, which come back from [`poll`](Self::poll) with `visit`.
+    /// Packets whose lanes have no frame are left out.
+    fn submit(&mut self, batch: &mut Batch, visit: usize, jobs: &[DeviceJob]) -> usize;
+
+    /// Adds the packets that are back since the last call to `back`, in any order. Never waits. A device
+    /// that idles gets what has been submitted so far.
     ///
     /// # Errors
-    /// What the device did wrong, and the packets that it has: their lanes are without frames, and are
-    /// to be released. After that the line is of no use.
-    fn run(
-        &mut self,
-        batch: &mut Batch,
-        jobs: &[DeviceJob],
-        results: &mut Vec<DeviceResult>,
-    ) -> Result<(), DeviceFault>;
+    /// What the device did wrong. All packets that it had are in `back` then, without results. After
+    /// that, packets that are submitted come back in the same way.
+    fn poll(&mut self, back: &mut Vec<DeviceReturn>) -> Result<(), DeviceFault>;
 }
 
-/// A device that failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct DeviceFault {
-    /// What it did, in words.
-    pub what: String,
-    /// The packets that are lost.
-    pub lost: Lanes,
+/// A packet that is back from a device.
+#[derive(Debug)]
+pub struct DeviceReturn {
+    /// As submitted.
+    pub visit: usize,
+    /// The packet's lane.
+    pub lane: usize,
+    /// Its frame; `None` if the device has failed and may still write to it.
+    pub frame: Option<Frame>,
+    /// What the function returned; `None` if the device has failed.
+    pub result: Option<[u32; 2]>,
 }
+
+/// What a device that failed did, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DeviceFault(pub String);

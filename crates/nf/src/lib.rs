@@ -24,7 +24,7 @@ mod steering;
 pub mod toolkit;
 
 pub use blueprint::{Blueprint, BuildError, Environment, Renewal};
-pub use context::{Context, Verdict};
+pub use context::{Context, Verdict, Verdicts};
 pub use division::{BucketOf, Division, Note, Part};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};

@@ -7,6 +7,7 @@ mod data;
 mod drive;
 pub mod fragments;
 pub mod moving;
+pub mod odd_device;
 mod pass;
 pub mod peer;
 mod renewal;

@@ -9,6 +9,7 @@ mod memory;
 mod resident;
 pub(crate) mod source;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use opencl3::context::Context;
@@ -28,6 +29,8 @@ pub struct OpenCl {
     context: Arc<Context>,
     /// Where the regions of memory begin that it shares.
     shared: Starts,
+    /// The work-groups of kernels that have not ended.
+    resident: Arc<AtomicUsize>,
 }
 
 impl OpenCl {
@@ -47,7 +50,12 @@ impl OpenCl {
         }
         let context =
             Context::from_device(&found.device()).map_err(failed(&found, "clCreateContext"))?;
-        Ok(Self { found, context: Arc::new(context), shared: Arc::default() })
+        Ok(Self {
+            found,
+            context: Arc::new(context),
+            shared: Arc::default(),
+            resident: Arc::default(),
+        })
     }
 
     fn is_shared(&self, memory: &PacketMemory) -> bool {
@@ -68,11 +76,18 @@ impl Backend for OpenCl {
         })
     }
 
+    fn free_work_groups(&self) -> Option<usize> {
+        // PoCL has a thread for each compute unit, and a work-group that stays keeps its thread. Other
+        // devices may run several work-groups on a unit.
+        let units = self.found.is_pocl().then_some(self.found.compute_units as usize)?;
+        Some(units.saturating_sub(self.resident.load(Ordering::Acquire)))
+    }
+
     fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {
         if !self.is_shared(launch.pool.memory()) {
             return Err(AccelError::ForeignPool(self.found.name.clone()));
         }
-        resident::start(&self.found, self.context.clone(), launch)
+        resident::start(&self.found, self.context.clone(), launch, self.resident.clone())
     }
 }
 

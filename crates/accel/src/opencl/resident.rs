@@ -5,6 +5,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ const OLDER_OPTIONS: &str = "-cl-std=CL2.0";
 struct Running {
     event: Event,
     in_use: Option<InUse>,
+    /// The resident work-groups of the device; those of a kernel that does not end stay counted.
+    resident: Arc<AtomicUsize>,
 }
 
 /// What must stay as long as the kernel runs.
@@ -43,6 +46,7 @@ pub(super) fn start(
     found: &Found,
     context: Arc<Context>,
     launch: Launch,
+    resident: Arc<AtomicUsize>,
 ) -> Result<Box<dyn Resident>, AccelError> {
     let shape = launch.region.shape();
     if shape.lanes > found.work_items {
@@ -68,7 +72,8 @@ pub(super) fn start(
         .map_err(failed(found, "clEnqueueNDRangeKernel"))?;
     queue.flush().map_err(failed(found, "clFlush"))?;
     let in_use = InUse { launch, queue, _kernel: kernel, _program: program, _context: context };
-    Ok(Box::new(Running { event, in_use: Some(in_use) }))
+    resident.fetch_add(shape.work_groups, Ordering::AcqRel);
+    Ok(Box::new(Running { event, in_use: Some(in_use), resident }))
 }
 
 /// Compiles a kernel.
@@ -122,10 +127,12 @@ impl Resident for Running {
             mem::forget(self.in_use.take());
             return false;
         }
-        if let Some(in_use) = self.in_use.take()
-            && let Err(e) = in_use.queue.finish()
-        {
-            log::warn!("clFinish: {e}");
+        if let Some(in_use) = self.in_use.take() {
+            let work_groups = in_use.launch.region.shape().work_groups;
+            self.resident.fetch_sub(work_groups, Ordering::AcqRel);
+            if let Err(e) = in_use.queue.finish() {
+                log::warn!("clFinish: {e}");
+            }
         }
         true
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use serde::Deserialize;
 use thalweg_chain::{Kinds, Plan, PlanOptions};
 use thalweg_io::{CaptureInput, CaptureOutput, Input, Output};
+use thalweg_nf::device::{DeviceFunction, DeviceJob, DeviceResult, DeviceWork, OnDevice};
 use thalweg_nf::{
     BUCKETS, Blueprint, Context, Division, Grain, Kind, NetworkFunction, Part, Renewal,
 };
@@ -135,7 +136,7 @@ pub fn kinds() -> Kinds {
         chooses_output: true,
         keeps_names: false,
         takes_supers: false,
-        runs_on_devices: false,
+        runs_on_devices: true,
         bypass_hazard: None,
         options: || schemars::json_schema!({}),
         build: |section, _| {
@@ -173,6 +174,19 @@ impl Blueprint for TestBlueprint {
                 (Tag::of(batch.bytes(lane)).flow.wrapping_mul(389) % BUCKETS as u32) as u16
             }),
         })
+    }
+
+    fn device_work(&self) -> Option<DeviceWork> {
+        let function = DeviceFunction {
+            name: "first",
+            source: "",
+            scalar: |bytes, _, _| [bytes[0].into(), 0],
+        };
+        Some(DeviceWork { function, table: Vec::new() })
+    }
+
+    fn overlaps_on_device(&self) -> bool {
+        true
     }
 
     fn describe(&self) -> String {
@@ -222,6 +236,33 @@ impl NetworkFunction for TestNf {
                 context.drop(lane, DropReason::FilterDrop);
             }
         }
+    }
+
+    fn on_device(&mut self) -> Option<&mut dyn OnDevice> {
+        Some(self)
+    }
+}
+
+/// On a device, all decisions are in the second half.
+impl OnDevice for TestNf {
+    fn begin(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        _: &mut Context<'_>,
+        jobs: &mut Vec<DeviceJob>,
+    ) {
+        let job =
+            |lane| DeviceJob { lane, start: 1, len: batch.bytes(lane).len() - 1, argument: [0; 2] };
+        jobs.extend(lanes.into_iter().map(job));
+    }
+
+    fn finish(&mut self, batch: &mut Batch, results: &[DeviceResult], context: &mut Context<'_>) {
+        let first = |lane: usize| Some([batch.bytes(lane)[1].into(), 0]);
+        assert!(results.iter().all(|(lane, result)| *result == first(*lane)));
+        assert!(results.is_sorted_by_key(|(lane, _)| *lane));
+        let lanes = results.iter().map(|(lane, _)| *lane).collect();
+        NetworkFunction::process(self, batch, lanes, context);
     }
 }
 

@@ -23,7 +23,7 @@ use pattern::Pattern;
 
 pub use drops::{DropPlace, DropRecord, Drops, DropsWanted};
 pub use error::ObserveError;
-pub(crate) use observed::Observed;
+pub(crate) use observed::{Notes, Observed};
 pub(crate) use traces::TraceWatch;
 pub use traces::Traces;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use thalweg_chain::NfIndex;
 use thalweg_classify::Classifier;
-use thalweg_nf::{Emitted, Verdict};
-use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes};
+use thalweg_nf::{Emitted, Verdict, Verdicts};
+use thalweg_packet::{Batch, DropCounts, DropReason, Lanes};
 
 use super::drops::DropPlace;
 use super::{Audience, TraceWatch};
@@ -72,7 +72,7 @@ impl Observed {
         batch: &mut Batch,
         lanes: Lanes,
         nf: NfIndex,
-        verdicts: &[Verdict; BATCH],
+        verdicts: &Verdicts,
         emitted: &Emitted,
         notes: Option<Notes>,
     ) {
@@ -84,10 +84,10 @@ impl Observed {
         let place = DropPlace::Nf(self.audience.name(nf));
         let notes = notes.unwrap_or_default();
         for (tracer, _) in self.tracers.iter_mut().filter(|(t, _)| lanes.contains(t.lane())) {
-            tracer.leave(batch, plan, emitted, verdicts[tracer.lane()], &notes);
+            tracer.leave(batch, plan, emitted, verdicts.of(tracer.lane()), &notes);
         }
         for lane in lanes {
-            let reason = match verdicts[lane] {
+            let reason = match verdicts.of(lane) {
                 Verdict::Forward => continue,
                 Verdict::Drop(reason) => reason,
                 Verdict::Punt => DropReason::Punted,
@@ -178,7 +178,7 @@ fn assigned(
 
 #[cfg(test)]
 mod tests {
-    use thalweg_packet::Pool;
+    use thalweg_packet::{BATCH, Pool};
 
     use super::*;
 

@@ -108,7 +108,7 @@ impl Generation {
     ) -> Result<Self, RunError> {
         let inputs = Inputs::open(&plan, options, workers, control)?;
         let mut course = Course::new(&plan, workers);
-        course.start_devices(&plan).map_err(RunError::Device)?;
+        course.start_devices(&plan, workers).map_err(RunError::Device)?;
         state.import_all(&plan, &mut course)?;
         // Last, because it empties files.
         let outputs = Outputs::open(&plan, options, control, inputs.len())?;

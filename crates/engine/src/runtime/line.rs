@@ -15,8 +15,10 @@ use crate::tally::Run;
 use crate::turn::InTurn;
 use crate::visit::Clock;
 
-/// The bursts under way, for each worker.
+/// The bursts under way, for each worker; more where a device needs more packets.
 pub(super) const BURSTS: usize = 16;
+/// The most of them.
+pub(super) const MOST_BURSTS: usize = 256;
 
 /// What the workers of a line share, and those of other lines do not; in cache lines of its own.
 #[repr(align(128))]
@@ -127,15 +129,15 @@ impl<'a> Intake<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line for this many workers.
-    pub(super) fn new(intake: Intake<'a>, outputs: Outputs, workers: usize) -> Self {
+    /// A line with room for this many bursts.
+    pub(super) fn new(intake: Intake<'a>, outputs: Outputs, bursts: usize) -> Self {
         let waker = if intake.is_one_of_several { Waker::new().ok() } else { None };
         Self {
             intake: Mutex::new(intake),
             rests: AtomicBool::new(false),
             waker,
             outputs: InTurn::new(outputs, 1),
-            slots: (0..BURSTS * workers).map(|_| Slot::default()).collect(),
+            slots: (0..bursts).map(|_| Slot::default()).collect(),
             gate: Gate::new(),
         }
     }

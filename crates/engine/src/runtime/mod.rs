@@ -1,5 +1,6 @@
 //! Runs a plan: on one thread, or on several; or traces one packet of it.
 
+mod at_device;
 mod ending;
 mod error;
 mod generation;

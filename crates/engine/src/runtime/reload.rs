@@ -18,7 +18,7 @@ use super::pauses::Pauses;
 use super::ports::{NextPort, check_options, claim_files, claim_output, open_paced, queues};
 use crate::control::Control;
 use crate::course::{Seat, classification, divisible};
-use crate::device::{Device, NextDevice};
+use crate::device::{self, NextDevice};
 use crate::reload::{Answer, Reload, ReloadError, Waiting};
 use crate::report::PauseReport;
 
@@ -207,7 +207,15 @@ fn build(
     }
     plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
     let may_divide = divisible(&plan, workers);
-    let next = |(at, heir): (usize, Heir)| {
+    let devices = if reload.dry_run {
+        nfs.iter().map(|_| NextDevice::Same).collect()
+    } else {
+        // A device reads what the NF was made of.
+        let kept = |heir: &Heir| if let Heir::Kept(was) = heir { Some(*was) } else { None };
+        let kept: Vec<_> = nfs.iter().map(kept).collect();
+        device::renew(running, &plan, workers, &kept).map_err(RunError::Device)?
+    };
+    let next = |((at, heir), device): ((usize, Heir), NextDevice)| {
         let (was, renewal, runs_on) = match heir {
             Heir::Kept(was) => (Some(was), None, true),
             Heir::Renewed(was, renewal) => (Some(was), Some(renewal), true),
@@ -215,18 +223,10 @@ fn build(
             Heir::New => (None, None, false),
         };
         let seat = || Seat::new(&plan, NfIndex(at as u16), workers, may_divide[at]);
-        // A device reads what the NF was made of.
-        let is_same = |was: NfIndex| running.nfs[usize::from(was.0)].device == plan.nfs[at].device;
-        let device = if reload.dry_run || runs_on && renewal.is_none() && was.is_some_and(is_same) {
-            NextDevice::Same
-        } else {
-            let device = Device::start(&plan, NfIndex(at as u16)).map_err(RunError::Device)?;
-            NextDevice::Other(device)
-        };
         let (seat, may_divide) = ((!runs_on).then(seat), may_divide[at]);
-        Ok(NextNf { was, seat, renewal, may_divide, device })
+        NextNf { was, seat, renewal, may_divide, device }
     };
-    let nfs = nfs.into_iter().enumerate().map(next).collect::<Result<_, RunError>>()?;
+    let nfs = nfs.into_iter().enumerate().zip(devices).map(next).collect();
     let start = PacedStart::default();
     let queues = queues(&plan, options, workers);
     let open = |input: &InputPlan| open_paced(&plan, input, options, queues, &start, stop);

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{io, panic, thread};
 
+use thalweg_chain::NfPlan;
 use thalweg_cpu::cycles;
 
 use super::ending;
@@ -108,6 +109,8 @@ impl<'a> Session<'a> {
 
     /// Whether a generation needs threads of its own.
     fn has_threads(&self, generation: &Generation) -> bool {
-        self.workers.len() > 1 || generation.plan.nfs.iter().any(|nf| nf.pinned)
+        // A device has packets of several bursts at a time.
+        let needs = |nf: &NfPlan| nf.pinned || nf.device.is_some();
+        self.workers.len() > 1 || generation.plan.nfs.iter().any(needs)
     }
 }

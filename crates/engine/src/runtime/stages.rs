@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thalweg_chain::{Plan, Routing};
 use thalweg_packet::BATCH;
 
+use super::at_device::AtDevice;
 use super::generation::Generation;
-use super::line::{BURSTS, Intake, Line};
+use super::line::{BURSTS, Intake, Line, MOST_BURSTS};
 use super::panics;
 use super::ports::Outputs;
 use super::session::Session;
@@ -39,6 +40,8 @@ pub(super) struct Stages<'a> {
     pub(super) stations: Vec<InTurn<Station>>,
     /// By station: the parts of its NF, if that is divided.
     pub(super) parts: Vec<Option<Parts>>,
+    /// By station: the device that has packets of its NF while others come.
+    pub(super) devices: Vec<Option<AtDevice>>,
     /// By station: whether it has a thread of its own.
     pub(super) pinned: Vec<bool>,
     pub(super) share: Share,
@@ -75,12 +78,17 @@ impl<'a> Stages<'a> {
         session.reached = Clock::divide(&session.reached, count);
         let Session { reloads, reached, .. } = session;
         let mut reloads = Some(reloads);
+        let devices = course.overlapping_devices(plan).into_iter();
+        let devices = devices.map(|device| Some(AtDevice::new(device?, count)));
+        let devices: Vec<_> = devices.collect();
+        let at_devices = devices.iter().flatten().map(AtDevice::capacity).sum();
+        let share = Share::of(plan.pool.frames(), workers.len(), at_devices);
         let ports = inputs.into_iter().zip(outputs).zip(reached).enumerate();
         let line = |(number, ((inputs, outputs), reached)): (usize, ((_, _), _))| {
             // Of the workers that remain after an even division, the first lines have one more each.
             let workers = (workers.len() - number).div_ceil(count);
             let intake = Intake::new((number, count), inputs, reloads.take(), run.clone(), reached);
-            Line::new(intake, outputs, workers)
+            Line::new(intake, outputs, share.bursts * workers)
         };
         let lines: Vec<_> = ports.map(line).collect();
         let Course { routing, classification, stations, mut parts } = course;
@@ -93,8 +101,9 @@ impl<'a> Stages<'a> {
             classification: InTurn::new(classification, count),
             stations: stations.into_iter().map(|s| InTurn::new(s, count)).collect(),
             parts,
+            devices,
             pinned,
-            share: Share::of(plan.pool.frames(), workers.len()),
+            share,
             ended: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
             is_pausing: AtomicBool::new(false),
@@ -188,12 +197,17 @@ impl<'a> Stages<'a> {
     /// Lets the NFs of a station process a burst whose turn it is there.
     pub(super) fn serve(&self, station: &mut Station, burst: &mut Burst, watch: &mut Watch) {
         station.serve(&self.routing, burst, watch);
+        self.check_devices(station);
+        self.flush(station, burst);
+    }
+
+    /// Ends the run if a device has failed whose NF does not go on without it.
+    pub(super) fn check_devices(&self, station: &Station) {
         let mut failures = Vec::new();
         if station.check_devices(&mut failures) {
             self.fail(failures);
             self.control.stop();
         }
-        self.flush(station, burst);
     }
 
     /// Ends the visit of a burst to an NF whose parts have served it.
@@ -202,7 +216,7 @@ impl<'a> Stages<'a> {
         self.flush(station, burst);
     }
 
-    fn flush(&self, station: &mut Station, burst: &mut Burst) {
+    pub(super) fn flush(&self, station: &mut Station, burst: &mut Burst) {
         let mut failures = Vec::new();
         station.flush(burst, &mut failures);
         if !failures.is_empty() {
@@ -261,8 +275,16 @@ impl<'a> Stages<'a> {
 
 /// The most batches that a worker receives at once.
 const BATCHES: usize = 4;
+/// The bursts under way that a worker receives at first; further ones when these wait for long.
+const FEW: usize = 2;
+
 /// How the frames of the pool are divided.
 pub(super) struct Share {
+    /// The bursts under way, for each worker.
+    pub(super) bursts: usize,
+    /// Those that a worker receives at first, so that their packets stay in its cache; further ones when
+    /// these wait for long.
+    pub(super) few: usize,
     /// Batches of a burst.
     batches: usize,
     /// Whether bursts keep their frames.
@@ -273,20 +295,25 @@ pub(super) struct Share {
 
 impl Share {
     /// All bursts have at most half of the frames, if there are enough; the others are for packets
-    /// that NFs generate.
-    fn of(frames: usize, workers: usize) -> Self {
-        let bursts = BURSTS * workers;
-        let batches = (frames / 2 / (BATCH * bursts)).clamp(1, BATCHES);
-        let recycles = batches * BATCH * bursts <= frames / 2;
+    /// that NFs generate. For each worker, devices need this many packets `at_devices`.
+    fn of(frames: usize, workers: usize, at_devices: usize) -> Self {
+        let needed = at_devices.div_ceil(BATCHES * BATCH);
+        let most = (frames / 2 / (BATCH * workers)).clamp(BURSTS, MOST_BURSTS);
+        let bursts = (needed + FEW).clamp(BURSTS, most);
+        let batches = (frames / 2 / (BATCH * bursts * workers)).clamp(1, BATCHES);
+        let few = at_devices.div_ceil(batches * BATCH) + FEW;
+        let recycles = batches * BATCH * bursts * workers <= frames / 2;
         let reserve = if recycles { 0 } else { (2 * BATCH * (1 + workers)).min(frames / 2) };
-        Self { batches, recycles, reserve }
+        Self { bursts, few, batches, recycles, reserve }
     }
 
     /// The bursts that a worker begins with: those that are `there`, and new ones. Called by the
     /// worker, so that their memory is near its core.
     pub(super) fn bursts(&self, plan: &Plan, mut there: Vec<Burst>) -> Vec<Burst> {
         let burst = || Burst::new(&plan.routing, &plan.pool, self.batches, self.recycles);
-        there.resize_with(BURSTS, burst);
+        // A generation with devices has more bursts, which may be smaller.
+        there.retain(|burst| burst.is_for(self.batches, self.recycles));
+        there.resize_with(self.bursts, burst);
         there
     }
 }

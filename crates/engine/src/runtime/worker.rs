@@ -15,9 +15,6 @@ use crate::guard;
 use crate::published::Published;
 use crate::watch::Watch;
 
-/// The bursts under way that a worker receives at first; further ones when these wait for long.
-const FEW: usize = 2;
-
 /// A worker on its own thread.
 pub(super) struct Worker<'a, 'r> {
     stages: &'a Stages<'r>,
@@ -61,9 +58,11 @@ impl<'a, 'r> Worker<'a, 'r> {
             let start = cycles::now();
             // The packets of its own bursts are in its cache: others only after a vain wait.
             let waits = idle.is_long();
+            let came_back = self.stages.poll_devices(self.number, waits);
             let worked = self.advance(true)
-                || (self.own < FEW || waits) && self.receive()
-                || waits && self.advance(false);
+                || (self.own < self.stages.share.few || waits) && self.receive()
+                || waits && self.advance(false)
+                || came_back;
             guard::check();
             if worked {
                 let cycles = cycles::now().wrapping_sub(start);
@@ -94,7 +93,8 @@ impl<'a, 'r> Worker<'a, 'r> {
                 && let Some(mut slot) = slot.open()
                 && let Some(burst) = slot.as_mut().filter(|burst| burst.number == number)
             {
-                let Walk { moved, waits } = walk(self.stages, self.line, burst, &mut self.watch);
+                let Walk { moved, waits } =
+                    walk(self.stages, self.line, self.number, burst, &mut self.watch);
                 if moved {
                     worked = true;
                     if waits {
@@ -114,7 +114,7 @@ impl<'a, 'r> Worker<'a, 'r> {
     /// Receives a burst, if no other worker of the line does and there is room; returns whether anything
     /// arrived.
     fn receive(&mut self) -> bool {
-        let Self { stages, line, spare, watch, counts, reads, .. } = self;
+        let Self { stages, line, number, spare, watch, counts, reads, .. } = self;
         let Ok(mut intake) = line.intake.try_lock() else { return false };
         let place = line.slot(intake.next());
         let Some(mut slot) = place.open().filter(|slot| slot.is_none()) else { return false };
@@ -139,13 +139,13 @@ impl<'a, 'r> Worker<'a, 'r> {
             reads.drain(..).for_each(ReadAhead::run);
             return came;
         }
-        place.owner.store(self.number, Ordering::Relaxed);
+        place.owner.store(*number, Ordering::Relaxed);
         let burst = slot.insert(burst);
         line.gate.enter(intake.next());
         drop(intake);
         burst.settle_claims(reads);
         parse(&stages.routing, burst, watch);
-        if walk(stages, line, burst, watch).waits {
+        if walk(stages, line, *number, burst, watch).waits {
             counts.waits();
         }
         spare.extend(slot.take_if(|burst| burst.is_through));
@@ -165,8 +165,14 @@ struct Walk {
     waits: bool,
 }
 
-/// Takes a burst through all stages whose turn it is.
-fn walk(stages: &Stages<'_>, line: &Line<'_>, burst: &mut Burst, watch: &mut Watch) -> Walk {
+/// Takes a burst through all stages whose turn it is, for worker number `worker`.
+fn walk(
+    stages: &Stages<'_>,
+    line: &Line<'_>,
+    worker: usize,
+    burst: &mut Burst,
+    watch: &mut Watch,
+) -> Walk {
     let mut moved = false;
     if burst.stages == 0 {
         let Some(mut classification) = stages.classification.enter(burst.line, burst.number) else {
@@ -180,6 +186,15 @@ fn walk(stages: &Stages<'_>, line: &Line<'_>, burst: &mut Burst, watch: &mut Wat
         let at = burst.stages - 1;
         if stages.pinned[at] {
             return Walk { moved, waits: false };
+        }
+        if let Some(device) = &stages.devices[at] {
+            let way = stages.visit_device(at, device, burst, worker, watch);
+            moved |= way.moved;
+            if !way.is_through {
+                return Walk { moved, waits: way.waits };
+            }
+            burst.stages += 1;
+            continue;
         }
         let parts = stages.parts[at].as_ref();
         if let Some(parts) = parts {

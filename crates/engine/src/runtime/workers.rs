@@ -13,6 +13,9 @@
 //! in any order, one at a time, and those of one line in theirs. So packets of a flow keep their
 //! order, since an input has them all in one queue.
 //!
+//! A station with a device serves each burst in two halves, each of which has its turns
+//! ([`AtDevice`](super::at_device::AtDevice)); between them the device has the packets of several bursts.
+//!
 //! No thread waits inside a stage, and the oldest burst of a line under way never waits for another,
 //! save for one that a stage serves at that moment: no circle of waiting threads can form.
 
@@ -23,7 +26,6 @@ use thalweg_packet::DropReason;
 
 use super::error::RunError;
 use super::generation::Generation;
-use super::line::BURSTS;
 use super::pinned::PinnedStation;
 use super::placing::keep_on;
 use super::session::Session;
@@ -71,7 +73,7 @@ fn serve_all(
             }
             for n in 0..stages.workers.len() {
                 // As they were left: each worker goes on with its own.
-                let there = bursts.drain(..BURSTS.min(bursts.len())).collect();
+                let there = bursts.drain(..stages.share.bursts.min(bursts.len())).collect();
                 let core = stages.plan.cores.get(n).copied();
                 let builder = thread::Builder::new().name(format!("worker {n}"));
                 let work = move || {

@@ -61,16 +61,13 @@ impl<'a> Arrival<'a> {
         self.sa.association.extended.then_some((self.number >> 32) as u32)
     }
 
-    /// What a device has to do to open the packet, if one does its suite and the length is valid.
+    /// What a device has to do to open the packet, if one does its suite: nothing if the length is
+    /// invalid, as packets of such an association are dealt with when those before are.
     pub(super) fn job(&self) -> Option<DeviceJob> {
-        let len = self.end - self.start;
+        let Self { lane, start, end, .. } = *self;
         let argument = device::argument(self.sa.association.device?, true, self.high());
-        device::is_packet(len).then_some(DeviceJob {
-            lane: self.lane,
-            start: self.start,
-            len,
-            argument,
-        })
+        let len = if device::is_packet(end - start) { end - start } else { 0 };
+        Some(DeviceJob { lane, start, len, argument })
     }
 
     /// Records that the packet was authentic (only then does the window move, RFC 4303, 3.4.3),

@@ -32,7 +32,7 @@ use config::{Databases, Options, Policy};
 use inbound::Arrival;
 use iv::IvSource;
 use outbound::{Departure, Fate, no_number};
-use packets::{PacketKind, arrival, kind};
+use packets::{PacketKind, arrival, kind, may_be_new_later};
 use sa::{Received, Receiver};
 use thalweg_nf::device::{DeviceJob, DeviceWork, OnDevice};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
@@ -108,6 +108,12 @@ impl Blueprint for IpsecBlueprint {
 
     fn device_work(&self) -> Option<DeviceWork> {
         self.databases.device_keys.work()
+    }
+
+    // The first half decides about all packets that are sent, the second about all that arrive for
+    // associations that a device serves; what they share are counts.
+    fn overlaps_on_device(&self) -> bool {
+        true
     }
 
     fn describe(&self) -> String {
@@ -305,6 +311,13 @@ impl Ipsec {
             match arrival(databases, batch, lane) {
                 Ok(arrival) => arrivals.push(arrival),
                 Err((reason, why)) => {
+                    if let Some(jobs) = &mut self.jobs
+                        && reason == DropReason::Replayed
+                        && may_be_new_later(databases, batch, lane)
+                    {
+                        jobs.push(DeviceJob { lane, start: 0, len: 0, argument: [0; 2] });
+                        continue;
+                    }
                     context.explain(lane, || why.into());
                     context.drop(lane, reason);
                 }
@@ -500,7 +513,8 @@ impl Ipsec {
         if in_udp {
             wrapped.for_each(|departure| departure.write_udp(batch));
         }
-        self.figures.protected += sealed.count() as u64;
+        // Those that are left to a device count when they are back.
+        self.figures.protected += sealed.without(left).count() as u64;
         batch.mark_changed(sealed);
     }
 }

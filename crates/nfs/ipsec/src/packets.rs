@@ -49,12 +49,33 @@ pub(super) fn kind(databases: &Databases, batch: &Batch, lane: usize) -> PacketK
     }
 }
 
-/// The SA of the tunnel packet of `lane`, and the position of its ESP.
+/// The tunnel packet of `lane`, with its SA.
 pub(super) fn arrival<'a>(
     databases: &'a Databases,
     batch: &Batch,
     lane: usize,
-) -> Result<Arrival<'a>, (DropReason, &'static str)> {
+) -> Result<Arrival<'a>, Refusal> {
+    let (sa, place) = association(databases, batch, lane)?;
+    Arrival::new(sa, batch, lane, place).map_err(|reason| (reason, "refused by its SA"))
+}
+
+/// Whether the tunnel packet of `lane`, whose SA refuses it as replayed, may be new once packets that a
+/// device has are known to be authentic: when they move the window, a packet with half a sequence number
+/// may get another one.
+pub(super) fn may_be_new_later(databases: &Databases, batch: &Batch, lane: usize) -> bool {
+    let sa = association(databases, batch, lane).map(|(sa, _)| &sa.association);
+    sa.is_ok_and(|association| association.extended && association.device.is_some())
+}
+
+/// Why a packet is dropped, in addition in words.
+type Refusal = (DropReason, &'static str);
+
+/// The SA of the tunnel packet of `lane`, and the position of its ESP.
+fn association<'a>(
+    databases: &'a Databases,
+    batch: &Batch,
+    lane: usize,
+) -> Result<(&'a sa::Inbound, (usize, usize)), Refusal> {
     let headers = *batch.headers(lane);
     if headers.fragment || headers.status != ParseStatus::Complete {
         return Err((DropReason::Malformed, "a fragmented or truncated ESP packet"));
@@ -79,7 +100,7 @@ pub(super) fn arrival<'a>(
     let Some(sa) = databases.inbound.get(&spi).filter(ours) else {
         return Err((DropReason::NoSa, "no SA has this SPI, end point and encapsulation"));
     };
-    Arrival::new(sa, batch, lane, (start, end)).map_err(|reason| (reason, "refused by its SA"))
+    Ok((sa, (start, end)))
 }
 
 fn destination(keys: &TransposedKeys, lane: usize) -> IpAddr {

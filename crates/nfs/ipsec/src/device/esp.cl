@@ -147,8 +147,8 @@ void esp_authenticate(global const uchar *bytes, uint len, bool extended, uint h
 }
 
 // The argument's first word: bit 0 for opening, bit 1 for an extended sequence number, and the association
-// above; its second word: the upper half of that number. Returns 1 if it is done, 2 if the ICV is wrong,
-// and 0 if there is no such packet.
+// above; its second word: the upper half of that number. Returns 1 if it is done, 2 if the ICV is wrong, with
+// the argument's second word, and 0 if there is no such packet.
 uint2 esp(global uchar *bytes, uint len, uint2 argument, global const uchar *table)
 {
     global const esp_tables *tables = (global const esp_tables *)table;
@@ -164,7 +164,7 @@ uint2 esp(global uchar *bytes, uint len, uint2 argument, global const uchar *tab
         esp_authenticate(bytes, end, extended, argument.y, sa, icv);
         uint difference = 0;
         for (uint at = 0; at < 3; at++) difference |= icv[at] ^ esp_load(bytes + end + 4 * at);
-        if (difference != 0) return (uint2)(2, 0);
+        if (difference != 0) return (uint2)(2, argument.y);
     }
     for (uint at = body; at < end; at += 16) {
         const uint4 in = (uint4)(esp_load(bytes + at), esp_load(bytes + at + 4), esp_load(bytes + at + 8),
@@ -185,5 +185,5 @@ uint2 esp(global uchar *bytes, uint len, uint2 argument, global const uchar *tab
         esp_authenticate(bytes, end, extended, argument.y, sa, icv);
         for (uint at = 0; at < 3; at++) esp_store(bytes + end + 4 * at, icv[at]);
     }
-    return (uint2)(1, 0);
+    return (uint2)(1, argument.y);
 }

@@ -20,7 +20,8 @@ const SUITE: Suite = Suite::Cbc(Aes::Bits128, Hash::Sha1);
 /// Seals or opens an ESP packet: its bytes are those from the SPI to the ICV, with the IV in place.
 ///
 /// An argument is made by [`argument`], a table by [`table`]. The first word of the result is
-/// [`DONE`], [`REFUSED`], or 0 for bytes that are no such packet; then they are untouched.
+/// [`DONE`], [`REFUSED`], or 0 for bytes that are no such packet; then they are untouched. The second one
+/// is that of the argument.
 pub const ESP: DeviceFunction =
     DeviceFunction { name: "esp", source: include_str!("esp.cl"), scalar: esp };
 
@@ -51,5 +52,5 @@ fn esp(bytes: &mut [u8], argument: [u32; 2], table: &[u8]) -> [u32; 2] {
     let high = is_extended.then_some(argument[1]);
     let Some(mut job) = Job::new(0, &cipher, bytes, high) else { return [0; 2] };
     seal_or_open(&mut job, opens);
-    [if job.is_done() { DONE } else { REFUSED }, 0]
+    [if job.is_done() { DONE } else { REFUSED }, argument[1]]
 }

@@ -3,6 +3,7 @@
 
 mod config;
 mod librte;
+mod overlap;
 mod path;
 mod policies;
 mod state;

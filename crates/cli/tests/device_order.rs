@@ -1,0 +1,189 @@
+//! Devices that fail, or return packets late and in any order: no packet is lost but those that a device
+//! keeps, and all leave in the order in which they came.
+
+mod support;
+#[path = "support/tunnels.rs"]
+mod tunnels;
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use support::{report, succeeds, write};
+use thalweg_chain::{Plan, PlanOptions};
+use thalweg_cli::built_in_kinds;
+use thalweg_engine::{Control, Report, RunOptions};
+use thalweg_nf::device::{DeviceLine, DeviceShare, Devices};
+use thalweg_packet::{PacketMemory, Pool};
+use thalweg_testkit::odd_device::{CAPACITY, Odd};
+use tunnels::sealing;
+
+/// A device that remembers how many lines lead to it.
+#[derive(Debug, Default)]
+struct Counted(Mutex<Vec<usize>>);
+
+impl Devices for Counted {
+    fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String> {
+        Odd { fails_at: None }.allocate(at, len)
+    }
+
+    fn start(
+        &self,
+        at: &str,
+        shares: Vec<DeviceShare>,
+        pool: &Arc<Pool>,
+    ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
+        self.0.lock().unwrap().extend(shares.iter().map(|share| share.lines));
+        Odd { fails_at: None }.start(at, shares, pool)
+    }
+}
+
+/// The plan of a chain that seals packets on this device, with more keys for the NF.
+fn plan(folder: &Path, device: Arc<dyn Devices>, more: &str) -> Plan {
+    let chain = sealing(&format!("at = 'odd'\nwork_groups = 4\n{more}"));
+    let absolute = |name: &str| format!("'{}'", folder.join(name).display());
+    let chain = chain.replace("'clear.pcap'", &absolute("clear.pcap"));
+    let chain = chain.replace("'sealed.pcap'", &absolute("odd.pcap"));
+    write(folder, "chain.toml", &chain);
+    let kinds = built_in_kinds().with_devices(device);
+    Plan::load(&folder.join("chain.toml"), &kinds, PlanOptions::default()).unwrap()
+}
+
+fn options(workers: usize) -> RunOptions {
+    RunOptions { workers: Some(workers), ..RunOptions::default() }
+}
+
+#[test]
+fn each_worker_has_a_line_if_there_are_as_many_work_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    succeeds(folder.path(), &["gen", "clear.pcap", "--seed", "3", "--packets", "500"]);
+    let lines = |workers: usize, more: &str| {
+        let device = Arc::new(Counted::default());
+        let plan = plan(folder.path(), device.clone(), more);
+        let report = thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap();
+        assert_eq!((report.failures, report.conserved), (vec![], true));
+        let lines = device.0.lock().unwrap();
+        assert_eq!(lines.len(), 1);
+        lines[0]
+    };
+    for (workers, expected) in [(1, 1), (2, 2), (5, 4)] {
+        assert_eq!(lines(workers, ""), expected, "{workers} workers, 4 work-groups");
+        // It waits for each batch.
+        assert_eq!(lines(workers, "pinned = true\n"), 1, "{workers} workers");
+    }
+}
+
+#[test]
+fn packets_leave_in_their_order_however_a_device_returns_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    succeeds(f, &["gen", "clear.pcap", "--seed", "3", "--packets", "5000", "--flows", "50"]);
+    write(f, "cpu.toml", &sealing(""));
+    let (cpu, code, error) = report(f, &["run", "cpu.toml", "--json"]);
+    assert_eq!((code, &*error), (0, ""));
+    for workers in [1, 2, 4] {
+        let plan = plan(f, Arc::new(Odd { fails_at: None }), "");
+        let report = thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap();
+        assert_eq!(report.failures, [""; 0]);
+        let report = serde_json::to_value(report).unwrap();
+        for key in ["packets", "drops", "figures"] {
+            assert_eq!(report["nfs"][0][key], cpu["nfs"][0][key], "{workers} workers: {key}");
+        }
+        let same =
+            fs::read(f.join("odd.pcap")).unwrap() == fs::read(f.join("sealed.pcap")).unwrap();
+        assert!(same, "{workers} workers");
+    }
+}
+
+#[test]
+fn each_snapshot_balances_while_a_device_has_packets() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    succeeds(f, &["gen", "clear.pcap", "--seed", "3", "--packets", "500", "--flows", "50"]);
+    for workers in [1, 2] {
+        let plan = plan(f, Arc::new(Odd { fails_at: None }), "");
+        let options = RunOptions { loops: Some(0), ..options(workers) };
+        let control = Control::default();
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| thalweg_engine::run(plan, &options, &control).unwrap());
+            let (mut before, mut differing) = (0, 0);
+            for _ in 0..50 {
+                let report = control.snapshot(Duration::from_secs(20)).expect("the run answers");
+                assert!(report.conserved && report.packets_in >= before, "{workers} workers");
+                let value = serde_json::to_value(&report).unwrap();
+                assert_eq!(value["nfs"][0]["packets"], report.packets_in, "{workers} workers");
+                let figures = &value["nfs"][0]["figures"];
+                let done = ["protected", "bypassed"].map(|name| figures[name].as_u64().unwrap());
+                assert_eq!(done.iter().sum::<u64>(), report.packets_out, "{workers} workers");
+                differing += u32::from(report.packets_in > before);
+                before = report.packets_in;
+            }
+            assert!(differing > 5, "the run went on: {differing}");
+            control.stop();
+            run.join().unwrap();
+        });
+    }
+}
+
+/// Runs a chain whose device fails.
+fn with_failing_device(folder: &Path, more: &str, workers: usize) -> Report {
+    succeeds(
+        folder,
+        &[
+            "gen",
+            "clear.pcap",
+            "--seed",
+            "3",
+            "--packets",
+            "3000",
+            "--tcp",
+            "1",
+            "--udp",
+            "0",
+            "--icmp",
+            "0",
+        ],
+    );
+    let plan = plan(folder, Arc::new(Odd { fails_at: Some(10) }), more);
+    thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap()
+}
+
+#[test]
+fn when_a_device_fails_its_packets_are_lost_and_the_processor_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    for workers in [1, 2] {
+        let report = with_failing_device(folder.path(), "fallback = 'cpu'\n", workers);
+        let report = serde_json::to_value(report).unwrap();
+        let nf = &report["nfs"][0];
+        let lost = nf["drops"]["device-failed"].as_u64().unwrap();
+        let most = workers * (CAPACITY + 128);
+        assert!((1..=most as u64).contains(&lost), "{report}");
+        assert_eq!(report["packets_in"], 3000, "{report}");
+        assert_eq!(report["packets_out"], 3000 - lost, "{report}");
+        assert_eq!(nf["figures"]["protected"], 3000 - lost, "{report}");
+        assert_eq!(report["conserved"], true, "{report}");
+        // The device may still write to every second of them, so their frames are lost, which is named.
+        let failures = report["failures"].as_array().unwrap();
+        let [named] = &failures[..] else { panic!("{report}") };
+        let frames = named.as_str().unwrap();
+        let frames = frames.strip_prefix("frames that did not return to the pool: ").unwrap();
+        assert!((1..=lost.div_ceil(2) + 1).contains(&frames.parse().unwrap()), "{report}");
+    }
+}
+
+#[test]
+fn without_a_fallback_a_device_that_fails_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for workers in [1, 2] {
+        let report = with_failing_device(folder.path(), "", workers);
+        let report = serde_json::to_value(report).unwrap();
+        let failures = report["failures"].as_array().unwrap();
+        assert!(
+            failures.iter().any(|what| what.as_str().unwrap().contains("it burns")),
+            "{report}"
+        );
+        assert_eq!(report["conserved"], true, "{report}");
+        assert!(report["packets_in"].as_u64().unwrap() < 3000, "{report}");
+    }
+}
