@@ -2,16 +2,18 @@
 
 #[path = "support/controlled.rs"]
 mod controlled;
+#[path = "support/places.rs"]
+mod places;
 mod support;
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use controlled::Controlled;
+use places::places;
 use serde_json::Value;
 use support::{report, succeeds, thalweg, wait, write};
-use thalweg_accel::{Residency, devices};
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, Report, RunOptions};
@@ -19,26 +21,6 @@ use thalweg_nf::device::{
     DeviceFault, DeviceJob, DeviceLine, DevicePlace, DeviceResult, DeviceWork, Devices,
 };
 use thalweg_packet::{Batch, Lanes, PacketMemory, Pool};
-use thalweg_testkit::peer;
-
-/// Keeps tests apart: kernels of several would wait for each other's to end.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// The places of NFs: the processor, threads, and the first OpenCL device with resident kernels. Without
-/// one, tests go on with the others, and print so, or fail where every peer is required.
-fn places() -> (Vec<String>, MutexGuard<'static, ()>) {
-    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut places = vec!["cpu".to_owned(), "soft".to_owned()];
-    let (found, why) = devices();
-    let mut found = found.into_iter().filter(|device| device.place != "soft");
-    if let Some(device) = found.find(|device| device.residency == Residency::Resident) {
-        places.push(device.place);
-    } else {
-        let why = why.map(|why| why.to_string());
-        peer::missing(why.as_deref().unwrap_or("OpenCL device with SVM atomics"));
-    }
-    (places, turn)
-}
 
 /// An association in each direction for each of three ways: what devices do, the same with extended
 /// sequence numbers, and a suite that they do not do.

@@ -11,6 +11,7 @@ use thalweg_packet::wire::ip_proto::TCP;
 use thalweg_packet::{BATCH, Batch, Lanes, field};
 
 use super::arrival;
+use super::device;
 use super::engine::{Engine, Search};
 use super::flows::Flows;
 use super::heads::Kind;
@@ -33,6 +34,8 @@ pub(super) struct Texts<'a> {
     /// The packets with a payload, and all of each kind.
     pub(super) with_payload: Lanes,
     pub(super) of_kinds: [Lanes; Kind::ALL.len()],
+    /// The sets of groups that have no pattern in each text, by what a device has found.
+    pub(super) without: [u32; BATCH],
     /// Bytes of all payloads of segments.
     total: usize,
 }
@@ -144,6 +147,9 @@ impl Ahead {
             (texts.joined, texts.are_joined) = (&self.text[..end], self.joined);
         }
         self.found.clear();
+        if let Some(results) = &search.results {
+            device::rule_out(engine, results, &mut texts);
+        }
         engine.candidates_of_each(batch, lanes, &texts, search, &mut self.found);
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
     }
