@@ -18,6 +18,8 @@ use thalweg_ipsec::device::{DONE, ESP, argument, table};
 use thalweg_nf::device::DeviceFunction;
 use thalweg_nids::device::{Automaton, LITERALS, Literal};
 use thalweg_packet::{Frame, Pool};
+use thalweg_router::device::HOP;
+use thalweg_router::{NextHop, Prefix, RouteList, RouteTable, RouterPort};
 
 /// Packets that are under way with a resident kernel.
 const UNDER_WAY: usize = 1024;
@@ -68,7 +70,28 @@ fn works(rules: &[String]) -> Result<Vec<Work>, Box<dyn Error>> {
         len: |size| size - 4 - 14 - 20 - 8,
         is_right: |result| result[1] != 0,
     };
-    Ok(vec![reflect, esp, literals])
+    let hop = Work {
+        function: HOP,
+        table: routes()?,
+        argument: [0; 2],
+        // A destination of IPv4, however long the packet.
+        len: |_| 4,
+        is_right: |result| result[1] != 0,
+    };
+    Ok(vec![reflect, esp, literals, hop])
+}
+
+/// The table of 100,000 routes to random prefixes of 16 to 24 bits.
+fn routes() -> Result<Vec<u8>, Box<dyn Error>> {
+    let (table, mut random) = (RouteTable::new(), Random(3));
+    let mut routes = RouteList::default();
+    for number in 0..100_000u32 {
+        let address = u32::from_be_bytes(std::array::from_fn(|_| random.byte()));
+        let prefix = Prefix::holding(address, 16 + (number % 9) as u8);
+        routes.push(prefix, NextHop::Direct { port: RouterPort((number % 100) as u16) });
+    }
+    table.replace(routes)?;
+    Ok(table.for_device(thalweg_router::device::MOST_BYTES).0)
 }
 
 /// The table for the contents of rule files.

@@ -27,7 +27,7 @@ fn bytes(length: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value 
 }
 
 fn literals() -> impl Strategy<Value = Vec<Literal>> {
-    let literal = (0..KINDS, 0..32u32, bytes(2..9));
+    let literal = (0..KINDS, 0..32u32, prop_oneof![4 => bytes(2..9), 1 => bytes(9..30)]);
     let literal = literal.prop_map(|(kind, group, bytes)| Literal {
         kind,
         groups: 1 << group,
@@ -36,13 +36,19 @@ fn literals() -> impl Strategy<Value = Vec<Literal>> {
     proptest::collection::vec(literal, 1..400)
 }
 
-fn payloads() -> impl Strategy<Value = Vec<Payload>> {
+/// Payloads with literals in them, short and long.
+fn payloads(literals: &[Literal]) -> impl Strategy<Value = Vec<Payload>> + use<> {
+    let all: Vec<_> = literals.iter().map(|literal| literal.bytes.clone()).collect();
+    let filler = (0..90usize, any::<u8>()).prop_map(|(length, byte)| vec![byte; length]);
+    let part = prop_oneof![2 => prop::sample::select(all), 1 => filler];
+    let parts = proptest::collection::vec(part, 0..20).prop_map(|parts| parts.concat());
     let length = prop_oneof![6 => 0..80usize, 1 => 0..1800usize];
     let bytes = prop_oneof![
         length.clone().prop_flat_map(bytes),
         // Random bytes, and what stays in states far from the first.
         length.clone().prop_flat_map(|length| proptest::collection::vec(any::<u8>(), length)),
         (length, any::<u8>()).prop_map(|(length, byte)| vec![byte; length]),
+        parts,
     ];
     proptest::collection::vec((bytes, 0..KINDS as u32 + 1), 100)
 }
@@ -92,7 +98,7 @@ fn literals_are_found_as_by_the_portable_code() {
             let (mut accelerator, pool) = start(&**backend, automaton.table());
             let mut syncer = accelerator.syncers(1).unwrap().remove(0);
             for _ in 0..thalweg_testkit::cases(20) {
-                let payloads = payloads().new_tree(&mut random).unwrap().current();
+                let payloads = payloads(&literals).new_tree(&mut random).unwrap().current();
                 let results = through(&mut syncer, &pool, &payloads);
                 for ((bytes, kind), result) in payloads.iter().zip(results) {
                     let expected =

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 pub const MOST_BYTES: usize = 8 << 20;
 
 /// The lengths of the ends that are looked for, the first that fits.
+/// `literals.cl` relies on the most: it walks pieces of 16 bytes and more at once.
 const LENGTHS: [usize; 7] = [16, 12, 8, 6, 4, 3, 2];
 /// One more than the longest.
 const DEPTHS: usize = LENGTHS[0] + 1;
@@ -69,7 +70,7 @@ impl Automaton {
         let classes = number_of(&class_of);
         let first = |depth| states.partition_point(|(_, read)| read.len() < depth) * classes;
         let first_of_depth = std::array::from_fn(|depth| first(depth) as u32);
-        Self { table: laid_out(&class_of, &entries), length, first_of_depth }
+        Self { table: laid_out(&class_of, length, &entries), length, first_of_depth }
     }
 
     /// What a device reads.
@@ -248,7 +249,7 @@ fn entries(
 }
 
 /// The table of these entries.
-fn laid_out(class_of: &[u8; 256], entries: &[(u32, u32)]) -> Vec<u8> {
+fn laid_out(class_of: &[u8; 256], length: usize, entries: &[(u32, u32)]) -> Vec<u8> {
     let mut sets = [u32::MAX; MOST_SETS];
     sets[0] = 0;
     let mut numbers: HashMap<u32, u32> = HashMap::from([(0, 0)]);
@@ -263,7 +264,7 @@ fn laid_out(class_of: &[u8; 256], entries: &[(u32, u32)]) -> Vec<u8> {
     let entries: Vec<u32> = entries.iter().map(entry).collect();
     let words =
         |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
-    let mut table = words(&[0, number_of(class_of) as u32, 0, 0]);
+    let mut table = words(&[0, number_of(class_of) as u32, length as u32, 0]);
     table.extend(class_of);
     table.extend(words(&sets));
     table.extend(words(&entries));

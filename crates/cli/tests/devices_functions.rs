@@ -1,4 +1,4 @@
-//! Intrusion detection on devices: alerts, packets and counts are the same wherever it runs.
+//! Intrusion detection and routing on devices: alerts, packets and counts are the same wherever they run.
 
 #[path = "support/controlled.rs"]
 mod controlled;
@@ -6,12 +6,13 @@ mod controlled;
 mod places;
 mod support;
 
+use std::fmt::Write;
 use std::fs;
 
 use controlled::Controlled;
 use places::places;
 use serde_json::Value;
-use support::{capture, report, wait, write};
+use support::{capture, report, thalweg, wait, write};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 
 /// Contents in payloads, streams and messages, of any port and of some; and rules that change what
@@ -226,4 +227,100 @@ fn new_rules_reach_the_device_by_a_reload() {
     let report = run.end();
     assert_eq!(report["nfs"][0]["drops"], serde_json::json!({}), "{report}");
     assert_eq!(report["reloads"], 3, "{report}");
+}
+
+/// Routes in each other, random ones of both IP versions, and packets to addresses near them.
+fn routes_and_packets() -> (String, Vec<(u64, Vec<u8>)>) {
+    let mut state = 1u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut routes = String::from("0.0.0.0/1 203.0.113.1 wan\n2000::/3 fe80::1 wan\n");
+    let mut known = std::collections::BTreeSet::new();
+    let mut packets = Vec::new();
+    for number in 0..2000u64 {
+        let bits = random() as u32 & 0x3f0f_0f0f | 0x4000_0000;
+        let (len, action) = (
+            random() % 25 + 8,
+            ["192.0.2.254 lan", "203.0.113.1 wan", "blackhole", "unreachable"]
+                [random() as usize % 4],
+        );
+        let first = bits & u32::MAX << (32 - len);
+        if known.insert((first, len)) {
+            writeln!(routes, "{}/{len} {action}", std::net::Ipv4Addr::from(first)).unwrap();
+        }
+        let v6 = 0x2001_0db8 << 96 | u128::from(bits) << 64;
+        let (len, action) =
+            (40 + random() % 60, ["2001:db8:0:1::1 lan", "blackhole"][random() as usize % 2]);
+        let first = v6 & u128::MAX << (128 - len);
+        if known.insert((first as u32 ^ (first >> 64) as u32, 100 + len)) {
+            writeln!(routes, "{}/{len} {action}", std::net::Ipv6Addr::from(first)).unwrap();
+        }
+        let to = random() as u32 & 0x3f0f_0f0f | 0x4000_0000;
+        let builder = PacketBuilder::new([2; 6], [2, 0, 0, 0, 0, 1]);
+        let (v4, v6) = (
+            builder.ip([10, 0, 0, 9].into(), to.to_be_bytes().into()),
+            PacketBuilder::new([2; 6], [2, 0, 0, 0, 0, 1]).ip(
+                std::net::Ipv6Addr::from(0x2001_0db8_00ff << 80 | 9).into(),
+                std::net::Ipv6Addr::from(0x2001_0db8 << 96 | u128::from(to) << 64).into(),
+            ),
+        );
+        packets.push((2 * number, v4.udp(1000, 53).build(b"to a next hop")));
+        packets.push((2 * number + 1, v6.udp(1000, 53).build(&[7; 1300])));
+    }
+    (routes, packets)
+}
+
+/// A chain with a router at this place.
+fn routing(at: &str, more: &str) -> String {
+    let patience = if at == "cpu" { "" } else { "failed_after_ms = 30000\n" };
+    format!(
+        "[input.in]\ncapture = 'in.pcap'\n[output.lan]\ncapture = 'lan.pcap'\n\
+         [output.wan]\ncapture = 'wan.pcap'\n\
+         [nf.r]\nkind = 'router'\n{more}at = '{at}'\n{patience}\
+         [nf.r.ports.lan]\nmac = '02:00:00:00:00:01'\nip = '192.0.2.1'\n\
+         ipv6 = '2001:db8:0:1::ff'\n\
+         neighbors = {{ '192.0.2.254' = '02:00:00:00:01:fe', '2001:db8:0:1::1' = '02:00:00:00:01:fe' }}\n\
+         [nf.r.ports.wan]\nmac = '02:00:00:00:00:02'\nip = '203.0.113.2'\n\
+         ipv6 = '2001:db8:0:2::ff'\nmtu = 1280\n\
+         neighbors = {{ '203.0.113.1' = '02:00:00:00:02:01', 'fe80::1' = '02:00:00:00:02:01' }}\n\
+         [[route]]\npath = ['ingress', 'r', 'egress']\n"
+    )
+}
+
+#[test]
+fn packets_and_counts_are_the_same_wherever_a_router_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let (routes, packets) = routes_and_packets();
+    write(f, "routes.txt", &routes);
+    capture(f, "in.pcap", &packets);
+    let (places, _turn) = places();
+    let mut first: Option<(Vec<u8>, Vec<u8>, Value)> = None;
+    for at in &places {
+        for workers in ["1", "2"] {
+            write(f, "chain.toml", &routing(at, "routes = 'routes.txt'\n"));
+            let (report, code, error) =
+                report(f, &["run", "chain.toml", "--json", "--workers", workers]);
+            assert_eq!((code, &*error), (0, ""), "{at}, {workers} workers");
+            let nf = &report["nfs"][0];
+            let counts = serde_json::json!([nf["packets"], nf["drops"], nf["figures"]]);
+            let bytes = |name: &str| fs::read(f.join(name)).unwrap();
+            let now = (bytes("lan.pcap"), bytes("wan.pcap"), counts);
+            let first = first.get_or_insert_with(|| now.clone());
+            assert!(now.0 == first.0 && now.1 == first.1, "packets at {at} by {workers} workers");
+            assert_eq!(now.2, first.2, "counts at {at} by {workers} workers");
+        }
+    }
+    let (lan, wan, counts) = first.unwrap();
+    assert!(lan.len() > 50_000 && wan.len() > 50_000, "{} and {} bytes", lan.len(), wan.len());
+    assert!(counts[1]["unreachable"].as_u64().unwrap() > 100, "{counts}");
+    // Routes of the kernel change without a reload.
+    write(f, "chain.toml", &routing("soft", "kernel_table = 254\n"));
+    let output = thalweg(f, &["check", "chain.toml"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("a device can do nothing for NF 'r'"), "{error}");
 }
