@@ -84,7 +84,7 @@ impl Connection {
         packets.push(self.segment(true, 16, 0, b""));
         let mut parts: Vec<_> = talk.as_bytes().chunks(length).zip((0..).step_by(length)).collect();
         if disordered {
-            parts.chunks_mut(2).for_each(|pair| pair.reverse());
+            parts.chunks_mut(2).for_each(<[_]>::reverse);
             parts.extend(parts.clone());
         }
         packets.extend(parts.iter().map(|(part, at)| self.segment(true, 24, *at as u32, part)));
@@ -110,7 +110,7 @@ fn packets() -> Vec<(u64, Vec<u8>)> {
         {
             let number = sources.len() as u16;
             let connection = Connection { number, port, next: [u32::MAX - 20, 7000] };
-            let packets = connection.packets(talk, length, number % 3 == 0);
+            let packets = connection.packets(talk, length, number.is_multiple_of(3));
             sources.push(packets.into_iter());
         }
     }

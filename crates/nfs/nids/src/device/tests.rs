@@ -1,5 +1,7 @@
 //! The automaton against a search for each literal by itself.
 
+use std::path::PathBuf;
+
 use proptest::prelude::*;
 use thalweg_testkit::{cases, data_folder};
 
@@ -163,8 +165,9 @@ fn rules_without_contents_leave_a_device_nothing_to_do() {
 fn the_rules_of_emerging_threats_fit_with_sixteen_bytes_of_each_content() {
     let Some(folder) = data_folder() else { return };
     let files = std::fs::read_dir(folder.join("ids/rules/emerging-threats")).unwrap();
-    let files = files.map(|file| file.unwrap().path().display().to_string());
-    let files: Vec<_> = files.filter(|file| file.ends_with(".rules")).collect();
+    let files = files.map(|file| file.unwrap().path());
+    let is_of_rules = |file: &PathBuf| file.extension().is_some_and(|kind| kind == "rules");
+    let files: Vec<_> = files.filter(is_of_rules).collect();
     let text = format!("rules = {files:?}");
     let blueprint = KIND.build_in(&text, &Environment::default()).unwrap();
     let table = blueprint.device_work().unwrap().table;
