@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use proptest::prelude::*;
+use thalweg_nf::{Emitted, Verdict};
+use thalweg_packet::write::PacketBuilder;
+use thalweg_packet::{Decapsulate, DropReason, Pool};
 use thalweg_testkit::{cases, data_folder};
 
 use super::automaton::{Automaton, KINDS, Literal, MOST_BYTES};
@@ -172,4 +175,37 @@ fn the_rules_of_emerging_threats_fit_with_sixteen_bytes_of_each_content() {
     let blueprint = KIND.build_in(&text, &Environment::default()).unwrap();
     let table = blueprint.device_work().unwrap().table;
     assert!((4 << 20..MOST_BYTES).contains(&table.len()), "{} bytes", table.len());
+}
+
+#[test]
+fn packets_that_a_device_has_lost_are_dropped_and_join_no_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.rules");
+    let rule = "alert udp any any -> any any (msg:\"m\"; content:\"abcd\"; sid:1;)\n";
+    std::fs::write(&path, rule).unwrap();
+    let text = format!("rules = ['{}']", path.display());
+    let blueprint = KIND.build_in(&text, &Environment::default()).unwrap();
+    let mut nids = blueprint.instance();
+    let pool = Arc::new(Pool::anonymous(8, 2048).unwrap());
+    let mut batch = Batch::new(pool.clone());
+    let builder = PacketBuilder::new([2; 6], [4; 6]);
+    let packet = builder.ip([10, 0, 0, 1].into(), [10, 0, 0, 2].into()).udp(1, 2).build(b"abcd");
+    let lanes: Lanes = (0..3).map(|_| batch.push_bytes(&packet).unwrap()).collect();
+    batch.parse(lanes, Decapsulate::No);
+    let (mut emitted, mut jobs) = (Emitted::new(pool), Vec::new());
+    let mut context = Context::new(Nanoseconds::default(), &mut emitted, None);
+    let halves = nids.on_device().unwrap();
+    halves.begin(&mut batch, lanes, &mut context, &mut jobs);
+    assert_eq!(jobs.len(), 3);
+    // The second is lost; the bytes of its lane are gone.
+    batch.truncate(1, 0);
+    let results = [(2, Some([u32::MAX, 1])), (1, None), (0, Some([0, 0]))];
+    halves.finish(&mut batch, &results, &mut context);
+    let verdicts: Vec<_> = lanes.into_iter().map(|lane| context.verdict(lane)).collect();
+    assert_eq!(
+        verdicts,
+        [Verdict::Forward, Verdict::Drop(DropReason::DeviceFailed), Verdict::Forward]
+    );
+    let alerts = nids.figures().into_iter().find(|(name, _)| *name == "alerts");
+    assert_eq!(alerts, Some(("alerts", 2)));
 }
