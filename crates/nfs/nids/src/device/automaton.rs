@@ -1,13 +1,12 @@
 //! The automaton that finds the ends of literals (Aho and Corasick, "Efficient String Matching: An Aid
 //! to Bibliographic Search", 1975), as a table that a device walks.
 //!
-//! It decides which groups of literals can have one in a payload, and nothing else, so it may find too
-//! much: it looks for the last bytes of each literal, as many as the table has room for. A literal that
-//! ends in a payload has its last bytes there, except for those in the payload before.
+//! It excludes groups of literals, and may find more than there is: it looks for the last bytes of each
+//! literal, as many as the table has room for. A literal that lies in a payload has its last bytes there.
 //!
-//! What ends is an output of a transition, so a state that nothing can follow needs no entries: its
-//! literal has ended, and the longest end of it that begins another literal takes its place. With two
-//! bytes of each literal there are at most 257 states for each kind of packet: any rules fit.
+//! The end of a literal is an output of a transition, not of a state. So a state after which no literal
+//! continues needs no entries: the state of its longest end that begins a literal takes its place. With
+//! two bytes of each literal there are at most 257 states for each kind of packet, so any rules fit.
 
 use hashbrown::{HashMap, HashSet};
 use sha2::{Digest, Sha256};

@@ -1,9 +1,9 @@
 //! The search for the literals of rules about payloads, as a device can do it.
 //!
-//! A device finds out which groups of literals can have one in a payload: none, for most. The processor
-//! looks for the literals of those groups, and verifies rules, as it does without a device. What is no
-//! packet's own stays with it, too: streams, whose end may be the beginning of a literal, and the buffers
-//! of application protocols.
+//! A device returns the groups of literals that may have one in a payload: for most payloads, none. The
+//! processor searches for the literals of those groups and verifies rules, as it does without a device.
+//! Streams stay with the processor, and with them literals that begin in one segment and end in the next;
+//! so do the buffers of application protocols.
 
 mod automaton;
 mod halves;
@@ -30,13 +30,13 @@ pub const LITERALS: DeviceFunction = DeviceFunction {
 /// What a device returned for the packets of a batch, by lane; 0 where it was given none.
 pub(super) type Results = [[u32; 2]; BATCH];
 
-/// Notes which groups need not be searched for in `texts`.
+/// Enters into `texts` the groups that the processor need not search them for.
 pub(super) fn rule_out(engine: &Engine, results: &Results, texts: &mut Texts<'_>) {
-    // A result of another table is of rules before a reload.
     let Some(automaton) = engine.automaton.get() else { return };
     for kind in Kind::ALL {
         for lane in texts.of_kinds[kind as usize].and(texts.with_payload) {
             let [mut found, mark] = results[lane];
+            // A result of another table belongs to the rules before a reload.
             if mark != automaton.mark() {
                 continue;
             }
