@@ -1,8 +1,9 @@
 //! Packets a second through a function on a device, by the way in which packets reach it; a line of JSON for
 //! each measurement. `bench/gpu.py` runs this.
 //!
-//!     thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS
+//!     thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS [RULES...]
 //!
+//! `literals` looks for the contents of the rule files, or for made-up ones.
 //! In each round every way is measured once, one after the other.
 
 use std::error::Error;
@@ -15,7 +16,10 @@ use thalweg_accel::{
 };
 use thalweg_ipsec::device::{DONE, ESP, argument, table};
 use thalweg_nf::device::DeviceFunction;
+use thalweg_nids::device::{Automaton, LITERALS, Literal};
 use thalweg_packet::{Frame, Pool};
+use thalweg_router::device::HOP;
+use thalweg_router::{NextHop, Prefix, RouteList, RouteTable, RouterPort};
 
 /// Packets that are under way with a resident kernel.
 const UNDER_WAY: usize = 1024;
@@ -31,40 +35,93 @@ const START: usize = 128;
 /// The longest packet, in bytes.
 const LONGEST: usize = 1600;
 
-/// What is measured: a function, what it is called with, and whether it takes ESP packets.
+/// What is measured: a function, and what it is called with.
 struct Work {
-    name: &'static str,
     function: DeviceFunction,
     table: Vec<u8>,
     argument: [u32; 2],
-    is_esp: bool,
+    /// The bytes that the function works on for packets of as many bytes on the wire.
+    len: fn(usize) -> usize,
+    /// Whether a result is right.
+    is_right: fn([u32; 2]) -> bool,
 }
 
-impl Work {
-    /// The bytes that the function works on for packets of `size` bytes on the wire.
-    fn len(&self, size: usize) -> usize {
-        // In the tunnel, 14 bytes of Ethernet are outside, and 4 of the check sequence nowhere.
-        if self.is_esp { 24 + (size - 18 + 2).next_multiple_of(16) + 12 } else { size - 4 }
-    }
-}
-
-fn works() -> Vec<Work> {
-    let table = table(&[(&[7; 16], &[9; 20])]);
+fn works(rules: &[String]) -> Result<Vec<Work>, Box<dyn Error>> {
     let reflect = Work {
-        name: "reflect",
         function: REFLECT,
         table: Vec::new(),
         argument: [0; 2],
-        is_esp: false,
+        len: |size| size - 4,
+        is_right: |_| true,
     };
     let esp = Work {
-        name: "esp",
         function: ESP,
-        table,
+        table: table(&[(&[7; 16], &[9; 20])]),
         argument: argument(0, false, None),
-        is_esp: true,
+        // In the tunnel, 14 bytes of Ethernet are outside, and 4 of the check sequence nowhere.
+        len: |size| 24 + (size - 18 + 2).next_multiple_of(16) + 12,
+        is_right: |result| result[0] == DONE,
     };
-    vec![reflect, esp]
+    let literals = Work {
+        function: LITERALS,
+        table: if rules.is_empty() { made_up() } else { of_rules(rules)? },
+        argument: [1, 0],
+        // The payload of UDP in IPv4.
+        len: |size| size - 4 - 14 - 20 - 8,
+        is_right: |result| result[1] != 0,
+    };
+    let hop = Work {
+        function: HOP,
+        table: routes()?,
+        argument: [0; 2],
+        // A destination of IPv4, however long the packet.
+        len: |_| 4,
+        is_right: |result| result[1] != 0,
+    };
+    Ok(vec![reflect, esp, literals, hop])
+}
+
+/// The table of 100,000 routes to random prefixes of 16 to 24 bits.
+fn routes() -> Result<Vec<u8>, Box<dyn Error>> {
+    let (table, mut random) = (RouteTable::new(), Random(3));
+    let mut routes = RouteList::default();
+    for number in 0..100_000u32 {
+        let address = u32::from_be_bytes(std::array::from_fn(|_| random.byte()));
+        let prefix = Prefix::holding(address, 16 + (number % 9) as u8);
+        routes.push(prefix, NextHop::Direct { port: RouterPort((number % 100) as u16) });
+    }
+    table.replace(routes)?;
+    Ok(table.for_device(thalweg_router::device::MOST_BYTES).0)
+}
+
+/// The table for the contents of rule files.
+fn of_rules(files: &[String]) -> Result<Vec<u8>, Box<dyn Error>> {
+    let built = thalweg_nids::KIND.build_alone(&format!("rules = {files:?}"));
+    let work = built.map_err(|e| e.to_string())?.device_work();
+    Ok(work.ok_or("the rules have no contents of payloads")?.table)
+}
+
+/// The table for 1,000 literals of 4 to 19 random bytes.
+fn made_up() -> Vec<u8> {
+    let mut random = Random(1);
+    let literal = |number: usize| Literal {
+        kind: 1,
+        groups: 1 << (number % 32),
+        bytes: (0..4 + number % 16).map(|_| random.byte().to_ascii_lowercase()).collect(),
+    };
+    Automaton::new(&(0..1000).map(literal).collect::<Vec<_>>()).table().to_vec()
+}
+
+/// Random bytes, the same in each run (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn byte(&mut self) -> u8 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
+    }
 }
 
 struct Settings {
@@ -78,9 +135,12 @@ type Rate = (u64, f64);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [device, rounds, seconds, lanes, work_groups] = &arguments[..] else {
-        return Err("usage: thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS".into());
+    let [device, rounds, seconds, lanes, work_groups, rules @ ..] = &arguments[..] else {
+        return Err(
+            "usage: thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS [RULES...]".into()
+        );
     };
+    let works = works(rules)?;
     let settings = Settings {
         seconds: seconds.parse()?,
         lanes: lanes.parse()?,
@@ -94,7 +154,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = backend.allocate(Pool::region_len(2 * UNDER_WAY, 2048))?;
     let pool = Arc::new(Pool::new(memory, 2048)?);
     for round in 0..rounds.parse::<u32>()? {
-        for work in &works() {
+        for work in &works {
             for size in [64, 128, 256, 512, 1024, 1518] {
                 let mut ways = vec![("resident", resident(backend, &pool, work, size, &settings)?)];
                 if let Some(opencl) = &opencl {
@@ -106,7 +166,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 ways.push(("scalar", scalar(&pool, work, size, &settings)));
                 for (way, (packets, seconds)) in ways {
                     let line = json!({
-                        "device": backend.name(), "function": work.name, "size": size, "way": way,
+                        "device": backend.name(), "function": work.function.name, "size": size, "way": way,
                         "round": round, "packets": packets, "seconds": seconds,
                     });
                     println!("{line}");
@@ -121,19 +181,20 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn frames(pool: &Pool, number: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
     pool.take_many(number, |frame| frames.push(frame));
-    for (number, frame) in frames.iter_mut().enumerate() {
+    let mut random = Random(2);
+    for frame in &mut frames {
         let bytes = &mut pool.bytes_mut(frame)[START..START + LONGEST];
-        bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 7 + number) as u8);
+        bytes.iter_mut().for_each(|byte| *byte = random.byte());
     }
     frames
 }
 
 fn job(frame: Frame, work: &Work, size: usize) -> Job<()> {
-    Job { frame, bytes: START..START + work.len(size), argument: work.argument, tag: () }
+    Job { frame, bytes: START..START + (work.len)(size), argument: work.argument, tag: () }
 }
 
 fn check(work: &Work, result: [u32; 2]) {
-    assert!(!work.is_esp || result[0] == DONE, "the packet is sealed");
+    assert!((work.is_right)(result), "{} is done", work.function.name);
 }
 
 /// Through a kernel that stays.
@@ -187,7 +248,7 @@ fn launched(
     settings: &Settings,
     (transfer, batch): (Transfer, usize),
 ) -> Result<Rate, Box<dyn Error>> {
-    let limits = (batch, work.len(size));
+    let limits = (batch, (work.len)(size));
     let mut batches = opencl.batches(work.function, &work.table, pool.clone(), transfer, limits)?;
     let mut frames = frames(pool, batch);
     let mut batch = |frames: &mut Vec<Frame>| {
@@ -215,7 +276,7 @@ fn scalar(pool: &Pool, work: &Work, size: usize, settings: &Settings) -> Rate {
     let (mut packets, start) = (0, Instant::now());
     while start.elapsed().as_secs_f64() < settings.seconds {
         for frame in &mut frames {
-            let bytes = &mut pool.bytes_mut(frame)[START..START + work.len(size)];
+            let bytes = &mut pool.bytes_mut(frame)[START..START + (work.len)(size)];
             check(work, (work.function.scalar)(bytes, work.argument, &work.table));
         }
         packets += frames.len() as u64;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use thalweg_io::{CaptureInput, Input, IoError};
 use thalweg_packet::{BATCH, Batch, Decapsulate, DropCounts, Lanes, Nanoseconds, Pool, parse};
 
+use thalweg_nf::device::{DeviceJob, DeviceWork};
 use thalweg_nf::{Context, Emitted, NetworkFunction, Verdict};
 
 /// Asserts that the keys and headers of the packets in `lanes`, parsed without looking into
@@ -40,6 +41,44 @@ impl Drive {
     pub fn new(nf: Box<dyn NetworkFunction>) -> Self {
         let pool = Arc::new(Pool::anonymous(128, 16384).unwrap());
         Self { nf, now: Nanoseconds::default(), decapsulate: Decapsulate::No, pool }
+    }
+
+    /// Sends packets in full batches to the function and a device, which has the packets of all batches
+    /// before the function gets the first result; returns the verdict on each.
+    ///
+    /// # Panics
+    /// When the function has no halves around a device, or there are not enough frames.
+    pub fn send_by_device(&mut self, work: &DeviceWork, packets: &[Vec<u8>]) -> Vec<Verdict> {
+        let nf = self.nf.on_device().expect("a function in two halves");
+        let mut emitted = Emitted::new(self.pool.clone());
+        let mut under_way = Vec::new();
+        for packets in packets.chunks(BATCH) {
+            let (mut batch, mut jobs) = (Batch::new(self.pool.clone()), Vec::new());
+            for packet in packets {
+                let lane = batch.push_bytes(packet).unwrap();
+                batch.meta.timestamp[lane] = self.now;
+            }
+            let lanes = batch.lanes();
+            batch.parse(lanes, self.decapsulate);
+            let mut context = Context::new(self.now, &mut emitted, None);
+            nf.begin(&mut batch, lanes, &mut context, &mut jobs);
+            let verdicts: Vec<_> = lanes.into_iter().map(|lane| context.verdict(lane)).collect();
+            under_way.push((batch, jobs, verdicts));
+        }
+        let mut all = Vec::new();
+        for (mut batch, jobs, mut verdicts) in under_way {
+            let result = |job: &DeviceJob| {
+                let bytes = &mut batch.bytes_mut(job.lane)[job.start..job.start + job.len];
+                (job.lane, Some((work.function.scalar)(bytes, job.argument, &work.table)))
+            };
+            let results: Vec<_> = jobs.iter().map(result).collect();
+            let mut context = Context::new(self.now, &mut emitted, None);
+            nf.finish(&mut batch, &results, &mut context);
+            results.iter().for_each(|(lane, _)| verdicts[*lane] = context.verdict(*lane));
+            batch.release(batch.lanes());
+            all.extend(verdicts);
+        }
+        all
     }
 
     /// Sends packets in full batches; returns the verdict on each.

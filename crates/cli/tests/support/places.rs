@@ -1,4 +1,4 @@
-//! The places of NFs: the processor, and the devices of this machine.
+//! The places where NFs of the tests run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,8 +8,8 @@ use thalweg_testkit::peer;
 /// Keeps tests apart: kernels of several would wait for each other's to end.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The processor, threads, and the first OpenCL device with resident kernels. Without one, tests go on
-/// with the others, and print so, or fail where every peer is required.
+/// The places of NFs: the processor, threads, and the first OpenCL device with resident kernels. Without
+/// one, tests go on with the others, and print so, or fail where every peer is required.
 pub fn places() -> (Vec<String>, MutexGuard<'static, ()>) {
     let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut places = vec!["cpu".to_owned(), "soft".to_owned()];

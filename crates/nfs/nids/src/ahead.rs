@@ -10,6 +10,7 @@ use thalweg_packet::wire::ip_proto::{TCP, UDP};
 use thalweg_packet::{BATCH, Batch, Lanes};
 
 use super::arrival;
+use super::device;
 use super::engine::{Engine, Search};
 use super::flows::Flows;
 use super::heads::Kind;
@@ -34,6 +35,8 @@ pub(super) struct Texts<'a> {
     /// The packets with a payload, and all of each kind.
     pub(super) with_payload: Lanes,
     pub(super) of_kinds: [Lanes; Kind::ALL.len()],
+    /// The sets of groups that have no pattern in each text, by what a device has found.
+    pub(super) without: [u32; BATCH],
     /// Bytes of all payloads of segments.
     pub(super) total: usize,
 }
@@ -137,7 +140,13 @@ impl Ahead {
             }
         }
         self.found.clear();
+        if let Some(results) = &search.results {
+            device::rule_out(engine, results, &mut texts);
+        }
         self.open = engine.candidates_of_each(batch, lanes, &texts, search, &mut self.found);
+        if !terms.seams {
+            self.open.after = lanes;
+        }
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
         self.text = text;
         self.settle(flows);

@@ -94,7 +94,7 @@ impl Ahead {
                 if joined.contains(lane) {
                     if is_free && stream.goes_on_at(segment.sequence) {
                         let seam = stream.seam(terms.reach, number);
-                        if let Some(seam) = seam.filter(|_| payload.len() <= LONG) {
+                        if let Some(seam) = seam.filter(|_| terms.seams && payload.len() <= LONG) {
                             fresh += seam.len();
                             text[begin..fresh].copy_from_slice(seam);
                         } else {

@@ -3,6 +3,8 @@
 //! One pass over the data finds the rules whose fast patterns occur in it; only those rules, and
 //! the few without a pattern, are verified in full.
 
+use std::sync::OnceLock;
+
 use sha2::{Digest, Sha256};
 use thalweg_packet::{BATCH, Batch, Lanes};
 
@@ -10,6 +12,7 @@ use super::ahead::Texts;
 use super::alert;
 use super::buffer::Buffer;
 use super::chosen::{Chosen, RuleSet};
+use super::device::{Automaton, Results};
 use super::group::{Group, GroupBuilder};
 use super::heads::{Header, Heads, Suiting};
 use super::literals::{Found, Literals, Open};
@@ -48,6 +51,8 @@ pub(super) struct Engine {
     pub(super) reach: usize,
     /// Identifies this rule set, and so the meaning of rule numbers.
     pub(super) fingerprint: u64,
+    /// What a device reads to look for the patterns of payloads, once it does.
+    pub(super) automaton: OnceLock<Automaton>,
 }
 
 /// The state and the work that the rules require.
@@ -72,6 +77,8 @@ pub(super) struct Search {
     chosen: Chosen,
     /// The lanes of a batch that each of these groups concerns.
     concerned: Vec<(usize, Lanes)>,
+    /// What a device returned for the payloads of the batch.
+    pub(super) results: Option<Results>,
 }
 
 impl Engine {
@@ -118,7 +125,14 @@ impl Engine {
             needs,
             reach,
             fingerprint,
+            automaton: OnceLock::new(),
         }
+    }
+
+    /// The automaton for the patterns of payloads; `None` if there are none.
+    pub(super) fn automaton(&self) -> Option<&Automaton> {
+        let patterns = self.payloads.patterns();
+        (!patterns.is_empty()).then(|| self.automaton.get_or_init(|| Automaton::new(&patterns)))
     }
 
     /// The rules that the header of a packet suits.
@@ -202,7 +216,7 @@ impl Engine {
         search: &mut Search,
         out: &mut Vec<(u32, u32)>,
     ) -> Open {
-        let Search { literals: found, chosen, concerned } = search;
+        let Search { literals: found, chosen, concerned, .. } = search;
         chosen.begin(self.rules.len());
         let without_pattern = &self.without_pattern[Buffer::Payload as usize];
         if !without_pattern.is_empty() {

@@ -10,6 +10,8 @@ use super::rule::Rule;
 #[derive(Default)]
 pub(super) struct Group {
     literals: Option<Literals>,
+    /// Each literal.
+    patterns: Vec<Vec<u8>>,
     /// For each literal, its rules.
     rules_of_pattern: Vec<RuleSet>,
 }
@@ -48,18 +50,23 @@ impl GroupBuilder {
     /// The group for texts that are whole, in which patterns with a place are found there alone.
     pub(super) fn build_for_whole_texts(self) -> Group {
         let places = self.places.clone();
-        let Group { literals, rules_of_pattern } = self.build();
-        Group { literals: literals.map(|literals| literals.fixed(&places)), rules_of_pattern }
+        let group = self.build();
+        Group { literals: group.literals.map(|literals| literals.fixed(&places)), ..group }
     }
 
     pub(super) fn build(self) -> Group {
         let literals = (!self.patterns.is_empty()).then(|| Literals::new(&self.patterns));
         let rules_of_pattern = self.rules_of_pattern.into_iter().map(RuleSet::from_iter).collect();
-        Group { literals, rules_of_pattern }
+        Group { literals, patterns: self.patterns, rules_of_pattern }
     }
 }
 
 impl Group {
+    /// The patterns, in lower case.
+    pub(super) fn patterns(&self) -> &[Vec<u8>] {
+        &self.patterns
+    }
+
     /// Bytes before the new part of a text in which a pattern may begin.
     pub(super) fn reach(&self) -> usize {
         self.literals.as_ref().map_or(0, Literals::reach)

@@ -126,7 +126,8 @@ impl Inspector {
         lanes: Lanes,
         context: &mut Context<'_>,
     ) {
-        let terms = Terms::new(engine, &self.settings, context.is_traced());
+        let by_device = self.search.results.is_some();
+        let terms = Terms::new(engine, &self.settings, context.is_traced(), by_device);
         self.ahead.look(engine, flows, batch, lanes, &terms, &mut self.search);
         let quiet = if context.is_traced() { Lanes::NONE } else { self.ahead.quiet() };
         // Of packets without a connection, those are done for which no rule was found.

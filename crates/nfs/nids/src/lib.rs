@@ -11,6 +11,7 @@ mod ask;
 mod assemble;
 mod buffer;
 mod chosen;
+pub mod device;
 mod engine;
 mod events;
 mod filters;
@@ -56,6 +57,7 @@ use thalweg_source::{SourceError, counted};
 use toml::Spanned;
 
 use alert::{InputNames, Occasion};
+use device::{LITERALS, Results};
 use engine::Engine;
 use flow::Flow;
 use flows::{Flows, Limits};
@@ -66,6 +68,7 @@ use setup::{Compiled, Setup};
 use stream::Overlaps;
 use teller::Teller;
 use thalweg_nf::NfError;
+use thalweg_nf::device::{DeviceWork, OnDevice};
 use thalweg_nf::state::{StateError, StateReader, StateWriter};
 use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::output::{LineFile, Rotate};
@@ -170,7 +173,7 @@ pub const KIND: Kind = Kind {
     chooses_output: false,
     keeps_names: true,
     takes_supers: true,
-    runs_on_devices: false,
+    runs_on_devices: true,
     bypass_hazard: None,
     options: || schemars::schema_for!(Options),
     build,
@@ -205,10 +208,12 @@ fn build(
     let setup = Setup { variables, refuse: options.unsupported == Unsupported::Refuse };
     let Compiled { engine, unsupported, warnings } = setup.compile(&sources)?;
     let alerts = LineFile::new(section.output(alerts, environment)?, rotation);
+    let compiled = Arc::new(engine);
     Ok(Box::new(NidsBlueprint {
-        rules: engine.rules.len(),
+        rules: compiled.rules.len(),
         is_divided: AtomicBool::new(false),
-        engine: Arc::new(ArcSwap::from_pointee(engine)),
+        engine: Arc::new(ArcSwap::new(compiled.clone())),
+        compiled,
         unsupported,
         warnings,
         limits: Limits { flows, idle: Nanoseconds::from_secs(idle), memory: memory << 20 },
@@ -234,6 +239,9 @@ struct NidsBlueprint {
     rules: usize,
     /// Whether an instance was divided.
     is_divided: AtomicBool,
+    /// What its rules were compiled to.
+    compiled: Arc<Engine>,
+    /// That of the running instance, which takes over those of later configurations.
     engine: Arc<ArcSwap<Engine>>,
     /// The number of rules that were skipped.
     unsupported: usize,
@@ -296,6 +304,11 @@ impl Blueprint for NidsBlueprint {
         })
     }
 
+    fn device_work(&self) -> Option<DeviceWork> {
+        let table = self.compiled.automaton()?.table().to_vec();
+        Some(DeviceWork { function: LITERALS, table })
+    }
+
     fn describe(&self) -> String {
         format!("{}, {} unsupported", counted(self.rules, "rule"), self.unsupported)
     }
@@ -339,8 +352,16 @@ struct Core {
 }
 
 impl Core {
-    fn process(&mut self, batch: &Batch, lanes: Lanes, context: &mut Context<'_>) {
+    /// Inspects packets, of whose payloads a device may have returned `results`.
+    fn process(
+        &mut self,
+        batch: &Batch,
+        lanes: Lanes,
+        results: Option<Results>,
+        context: &mut Context<'_>,
+    ) {
         let engine = self.engine.load_full();
+        self.inspector.search.results = results;
         self.inspector.packets(&engine, &mut self.flows, batch, lanes, context);
     }
 }
@@ -350,7 +371,7 @@ struct NidsPart(Arc<Mutex<Core>>);
 
 impl Part for NidsPart {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
-        lock(&self.0).process(batch, lanes, context);
+        lock(&self.0).process(batch, lanes, None, context);
     }
 }
 
@@ -386,6 +407,22 @@ impl Nids {
         usize::from(bucket) * self.cores.len() / BUCKETS
     }
 
+    /// Inspects packets with the core of an NF that is not divided.
+    fn inspect(
+        &mut self,
+        batch: &Batch,
+        lanes: Lanes,
+        results: Option<Results>,
+        context: &mut Context<'_>,
+    ) {
+        let core = self.cores[0].clone();
+        let mut core = lock(&core);
+        core.process(batch, lanes, results, context);
+        if let Some(teller) = &mut core.inspector.teller {
+            self.write(&mut teller.lines);
+        }
+    }
+
     fn write(&mut self, lines: &mut Vec<u8>) {
         if !lines.is_empty() {
             self.failure = self.failure.take().or(self.alerts.write(lines).err());
@@ -396,12 +433,7 @@ impl Nids {
 
 impl NetworkFunction for Nids {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
-        let core = self.cores[0].clone();
-        let mut core = lock(&core);
-        core.process(batch, lanes, context);
-        if let Some(teller) = &mut core.inspector.teller {
-            self.write(&mut teller.lines);
-        }
+        self.inspect(batch, lanes, None, context);
     }
 
     fn settle(&mut self, note: Note) {
@@ -497,6 +529,10 @@ impl NetworkFunction for Nids {
         let rejected = |n: usize| cores.iter().map(|core| core.inspector.figures.rejected[n]).sum();
         all.extend(Reason::FIGURES.into_iter().enumerate().map(|(n, name)| (name, rejected(n))));
         all
+    }
+
+    fn on_device(&mut self) -> Option<&mut dyn OnDevice> {
+        Some(self)
     }
 
     fn flush(&mut self) -> Result<(), NfError> {

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use hashbrown::{HashMap, HashSet};
 
 use super::ahead::Texts;
+use super::device::Literal;
 use super::group::{Group, GroupBuilder};
 use super::heads::{Header, Kind};
 use super::rule::{Ports, Rule};
-use thalweg_packet::{Batch, Lanes};
+use thalweg_packet::{BATCH, Batch, Lanes};
 
 /// As many ports are few: rules about more are searched for whatever the ports.
 const FEW_PORTS: usize = 64;
@@ -73,6 +74,20 @@ impl PortGroups {
 
     /// Appends to `out` the groups that concern the texts of a batch, each with the lanes that have one.
     pub(super) fn of_each(&self, batch: &Batch, texts: &Texts<'_>, out: &mut Vec<(usize, Lanes)>) {
+        self.of_kinds(batch, texts, out);
+        // A device has found out that other groups have no pattern there.
+        if texts.without != [0; BATCH] {
+            out.retain_mut(|(group, lanes)| {
+                let bit = self.bit(*group);
+                let may_have = lanes.into_iter().filter(|lane| texts.without[*lane] & bit == 0);
+                *lanes = may_have.collect();
+                !lanes.is_empty()
+            });
+        }
+    }
+
+    /// The same, whatever a device has found out.
+    fn of_kinds(&self, batch: &Batch, texts: &Texts<'_>, out: &mut Vec<(usize, Lanes)>) {
         for (kind, lanes) in self.kinds.iter().zip(texts.of_kinds) {
             let lanes = lanes.and(texts.with_payload);
             if lanes.is_empty() {
@@ -93,6 +108,26 @@ impl PortGroups {
                 }
             }
         }
+    }
+
+    /// All patterns, with the kind of packets that are searched for each and the [bit](Self::bit) of its
+    /// group.
+    pub(super) fn patterns(&self) -> Vec<Literal> {
+        let (mut kind, mut patterns) = (0, Vec::new());
+        for (number, group) in self.groups.iter().enumerate() {
+            let groups = self.bit(number);
+            let literal = |bytes: &Vec<u8>| Literal { kind, groups, bytes: bytes.clone() };
+            patterns.extend(group.patterns().iter().map(literal));
+            // The last group of a kind.
+            kind += usize::from(number == self.kinds[kind].of_any_port);
+        }
+        patterns
+    }
+
+    /// The bit of a group in a set of those of its kind: that of the group of any port is its own.
+    fn bit(&self, number: usize) -> u32 {
+        let is_of_any_port = self.kinds.iter().any(|kind| kind.of_any_port == number);
+        if is_of_any_port { 1 << 31 } else { 1 << (number % 31) }
     }
 
     /// The group of a number.

@@ -28,11 +28,19 @@ pub(super) struct Terms {
     min_ttl: u8,
     /// Whether segments may be accepted before their turn.
     takes: bool,
+    /// Whether a search with the last bytes of a stream completes that of the bytes before.
+    pub(super) seams: bool,
 }
 
 impl Terms {
-    /// Packets that are traced are explained at their turn.
-    pub(super) fn new(engine: &Engine, settings: &Settings, is_traced: bool) -> Self {
+    /// Packets that are traced are explained at their turn. What a `device` has found says nothing about
+    /// literals that begin in a payload and end in the next one.
+    pub(super) fn new(
+        engine: &Engine,
+        settings: &Settings,
+        is_traced: bool,
+        by_device: bool,
+    ) -> Self {
         let Settings { target, midstream, checksums, min_ttl, .. } = *settings;
         Self {
             target,
@@ -44,6 +52,7 @@ impl Terms {
             checksums,
             min_ttl,
             takes: !is_traced,
+            seams: !by_device,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The router as a network function: from checked packets to their next hops.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use thalweg_packet::wire::ip_proto;
@@ -10,9 +10,11 @@ use thalweg_packet::{BATCH, Batch, Decapsulate, DropReason, Lanes, field, symmet
 
 use super::check::{Checked, check, ip_length};
 use super::config::Ports;
+use super::device::Hops;
 use super::kernel::{Follower, KernelNeighbors};
 use super::resolve::{Resolved, Resolver};
 use super::table::{Busy, HopId, Mac, NextHop, ReaderV6, RouteTable, RouterPort};
+use thalweg_nf::device::OnDevice;
 use thalweg_nf::toolkit::fragment::{Cutter, may_fragment};
 use thalweg_nf::toolkit::icmp_error::{IcmpError, IcmpSender};
 use thalweg_nf::toolkit::outer::see_outermost;
@@ -24,12 +26,14 @@ pub(super) struct Shared {
     pub(super) view: ArcSwap<View>,
     pub(super) ports: Ports,
     pub(super) icmp_rate: u32,
+    /// The mark of the table that a device has of these routes, if one has.
+    pub(super) mark: OnceLock<u32>,
 }
 
 impl Shared {
     pub(super) fn new(table: RouteTable, ports: Ports, icmp_rate: u32) -> Self {
         let view = View { table: Arc::new(table), neighbors: Arc::default() };
-        Self { view: ArcSwap::from_pointee(view), ports, icmp_rate }
+        Self { view: ArcSwap::from_pointee(view), ports, icmp_rate, mark: OnceLock::new() }
     }
 }
 
@@ -83,6 +87,14 @@ impl<A: Copy + Default> Wanted<A> {
         self.count += 1;
     }
 
+    /// Takes the next hops that a device has found, if it has found those of all.
+    fn take(&mut self, found: Option<&Hops>) -> bool {
+        let Some(found) = found else { return false };
+        let lanes = &self.lanes[..self.count];
+        let mut hops = lanes.iter().zip(&mut self.hops);
+        hops.all(|(lane, hop)| found[usize::from(*lane)].map(|known| *hop = known).is_some())
+    }
+
     fn look_up(&mut self, lookup: impl FnOnce(&[A], &mut [HopId])) {
         lookup(&self.addresses[..self.count], &mut self.hops[..self.count]);
     }
@@ -95,33 +107,11 @@ impl<A: Copy + Default> Wanted<A> {
 impl NetworkFunction for Router {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         self.take_up_view();
-        let view = self.view.clone();
-        let lanes = lanes.and(batch.lanes());
-        self.look_after_neighbors(batch, lanes, context);
-        see_outermost(batch, lanes);
-        let (mut v4, mut v6) = (Wanted::<u32>::new(), Wanted::<u128>::new());
-        for lane in lanes {
-            match check(batch, lane) {
-                Ok(Checked::V4(address)) => v4.push(lane, address),
-                Ok(Checked::V6(address)) => v6.push(lane, address),
-                Ok(Checked::ArpRequest) => self.arp_request(batch, context, lane),
-                Ok(Checked::ArpReply) => self.arp_reply(batch, context, lane),
-                Ok(Checked::Solicitation) => self.solicitation(batch, context, lane),
-                Ok(Checked::Advertisement) => self.advertisement(batch, context, lane),
-                Err(reason) => context.drop(lane, reason),
-            }
-        }
-        v4.look_up(|addresses, hops| view.table.lookup_v4(addresses, hops));
-        v6.look_up(|addresses, hops| self.reader_v6.lookup(addresses, hops));
-        for (lane, address, hop) in v4.found() {
-            self.follow(batch, context, lane, IpAddr::V4(address.into()), view.table.hop(hop));
-        }
-        for (lane, address, hop) in v6.found() {
-            self.follow(batch, context, lane, IpAddr::V6(address.into()), view.table.hop(hop));
-        }
-        if let Some(lane) = lanes.into_iter().next() {
-            self.resume(batch, context, lane);
-        }
+        self.route(batch, lanes, None, context);
+    }
+
+    fn on_device(&mut self) -> Option<&mut dyn OnDevice> {
+        Some(self)
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
@@ -168,8 +158,49 @@ impl Router {
         Self { follower: Some(follower), ..Self::new(shared) }
     }
 
+    /// Routes packets by the current view, of which a device may have `found` the next hops.
+    pub(super) fn route(
+        &mut self,
+        batch: &mut Batch,
+        lanes: Lanes,
+        found: Option<&Hops>,
+        context: &mut Context<'_>,
+    ) {
+        let view = self.view.clone();
+        let lanes = lanes.and(batch.lanes());
+        self.look_after_neighbors(batch, lanes, context);
+        see_outermost(batch, lanes);
+        let (mut v4, mut v6) = (Wanted::<u32>::new(), Wanted::<u128>::new());
+        for lane in lanes {
+            match check(batch, lane) {
+                Ok(Checked::V4(address)) => v4.push(lane, address),
+                Ok(Checked::V6(address)) => v6.push(lane, address),
+                Ok(Checked::ArpRequest) => self.arp_request(batch, context, lane),
+                Ok(Checked::ArpReply) => self.arp_reply(batch, context, lane),
+                Ok(Checked::Solicitation) => self.solicitation(batch, context, lane),
+                Ok(Checked::Advertisement) => self.advertisement(batch, context, lane),
+                Err(reason) => context.drop(lane, reason),
+            }
+        }
+        if !v4.take(found) {
+            v4.look_up(|addresses, hops| view.table.lookup_v4(addresses, hops));
+        }
+        if !v6.take(found) {
+            v6.look_up(|addresses, hops| self.reader_v6.lookup(addresses, hops));
+        }
+        for (lane, address, hop) in v4.found() {
+            self.follow(batch, context, lane, IpAddr::V4(address.into()), view.table.hop(hop));
+        }
+        for (lane, address, hop) in v6.found() {
+            self.follow(batch, context, lane, IpAddr::V6(address.into()), view.table.hop(hop));
+        }
+        if let Some(lane) = lanes.into_iter().next() {
+            self.resume(batch, context, lane);
+        }
+    }
+
     /// Uses the newest view from now on.
-    fn take_up_view(&mut self) {
+    pub(super) fn take_up_view(&mut self) {
         let newest = self.shared.view.load();
         if Arc::ptr_eq(&newest, &self.view) {
             return;

@@ -10,6 +10,7 @@
 
 mod check;
 mod config;
+pub mod device;
 mod dir24_8;
 mod file;
 mod forward;
@@ -30,8 +31,10 @@ use thalweg_source::SourceError;
 use toml::Spanned;
 
 use self::config::{Config, Options};
+use self::device::{HOP, MOST_BYTES};
 use self::forward::{Router, Shared};
 use self::kernel::{Follow, Follower};
+use thalweg_nf::device::DeviceWork;
 use thalweg_nf::{
     Blueprint, BuildError, Environment, Grain, Kind, NetworkFunction, Renewal, Section,
 };
@@ -76,7 +79,7 @@ pub const KIND: Kind = Kind {
     chooses_output: true,
     keeps_names: true,
     takes_supers: true,
-    runs_on_devices: false,
+    runs_on_devices: true,
     bypass_hazard: Some("packets would leave without a next hop"),
     options: || schemars::schema_for!(Options),
     build,
@@ -162,6 +165,13 @@ impl Blueprint for RouterBlueprint {
             Routes::File(shared) => Router::new(shared.clone()),
             Routes::Kernel { table, fixed } => self.following(*table, fixed),
         })
+    }
+
+    fn device_work(&self) -> Option<DeviceWork> {
+        let Routes::File(shared) = &self.routes else { return None };
+        let (table, mark) = shared.view.load().table.for_device(MOST_BYTES);
+        shared.mark.get_or_init(|| mark);
+        Some(DeviceWork { function: HOP, table })
     }
 
     fn describe(&self) -> String {

@@ -20,6 +20,9 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static {
     #[must_use]
     fn last(self, len: u8) -> Self;
 
+    /// Its bits from the highest one of a word of 128 on.
+    fn bits_from_top(self) -> u128;
+
     /// Writes the address in its usual notation.
     fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
@@ -33,6 +36,10 @@ impl Address for u32 {
 
     fn last(self, len: u8) -> Self {
         self | Self::MAX.unbounded_shr(len.into())
+    }
+
+    fn bits_from_top(self) -> u128 {
+        u128::from(self) << 96
     }
 
     fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,6 +56,10 @@ impl Address for u128 {
 
     fn last(self, len: u8) -> Self {
         self | Self::MAX.unbounded_shr(len.into())
+    }
+
+    fn bits_from_top(self) -> u128 {
+        self
     }
 
     fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! Compares a batch of packets, which are searched ahead, with the same packets one by one.
 
 use proptest::prelude::*;
+use thalweg_nf::device::DeviceFunction;
 use thalweg_testkit::cases;
 use thalweg_testkit::moving::exported;
 
@@ -157,6 +158,27 @@ proptest! {
         };
         let reference = run(1, true);
         prop_assert_eq!(&run(many, false), &reference);
-        prop_assert_eq!(run(1, false), reference);
+        prop_assert_eq!(&run(1, false), &reference);
+        let work = bench.blueprint.device_work().unwrap();
+        let mut run_by_device = |many: usize| {
+            bench.begin_again();
+            for packets in packets.chunks(many) {
+                bench.drive.send_by_device(&work, packets);
+            }
+            let state = exported(&*bench.drive.nf, "nids");
+            (bench.alerts(), bench.drive.nf.figures(), state)
+        };
+        prop_assert_eq!(&run_by_device(many), &reference);
+        prop_assert_eq!(&run_by_device(3 * BATCH), &reference);
+        // A device that does nothing, and one with the table of other rules, rule out nothing.
+        for function in [
+            DeviceFunction { scalar: |_, _, _| [0; 2], ..work.function },
+            DeviceFunction { scalar: |_, _, _| [0, 77], ..work.function },
+        ] {
+            bench.begin_again();
+            let work = DeviceWork { function, table: work.table.clone() };
+            packets.chunks(many).for_each(|packets| drop(bench.drive.send_by_device(&work, packets)));
+            prop_assert_eq!(bench.alerts(), reference.0.clone());
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use self::edits::{Edits, edits, effective, resolve};
 pub use self::list::RouteList;
+use super::device::Trie;
 use super::dir24_8::{Dir24_8, Groups, MAX_GROUPS};
 use super::prefix::{IpPrefix, Prefix, PrefixStore};
 use super::trie6::{self, MAX_ROUTES, Trie6};
@@ -347,6 +348,15 @@ impl RouteTable {
     #[inline]
     pub fn hop(&self, id: HopId) -> &NextHop {
         self.hops[id.0 as usize].get().unwrap_or(&NextHop::Unreachable)
+    }
+
+    /// The routes as a device reads them, in at most about `most` bytes, and the mark of that table. Waits
+    /// for writers.
+    pub fn for_device(&self, most: usize) -> (Vec<u8>, u32) {
+        let (writer, mut trie) = (self.lock(), Trie::new(most));
+        trie.add(writer.v4.iter());
+        trie.add(writer.v6.iter());
+        trie.into_table()
     }
 
     /// All prefixes that have a route. Waits for writers.
