@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use support::{report, succeeds, write};
 
 /// The NFs that go to the device, each with its work-groups.
-const ON_DEVICE: [(&str, usize); 1] = [("vpn", 2)];
+const ON_DEVICE: [(&str, usize); 2] = [("vpn", 2), ("ids", 2)];
 
 /// Routes, and which flows are of type `two`: by the lowest bits of their source port.
 struct Routes {
