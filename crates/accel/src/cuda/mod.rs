@@ -1,7 +1,7 @@
 //! CUDA devices: pinned memory of the processor, which the device maps, and a kernel that stays resident.
 //!
 //! The driver, `libcuda.so.1`, and the compiler, NVRTC, are loaded when they are first needed. The kernels are
-//! those for OpenCL, [translated](source). Never run on a device so far: tests compile the kernels.
+//! those for OpenCL, translated (`source`). Never run on a device so far: tests compile the kernels.
 //!
 //! `unsafe` here: a setting of the context.
 #![allow(unsafe_code)]

@@ -92,7 +92,7 @@ impl Conversation {
     /// `ports`, sent by the lower end or not.
     #[inline]
     pub fn is_of_ipv4(&self, addresses: u64, ports: u32, protocol: u8, from_low: bool) -> bool {
-        let turns = if from_low { 0 } else { 1 };
+        let turns = u32::from(!from_low);
         let addresses = addresses.rotate_left(turns * u32::BITS);
         let ports = ports.rotate_left(turns * u16::BITS);
         let address = |address: u64| steering::MAPPED as u64 | address;

@@ -49,24 +49,13 @@ impl Ahead {
         let (number, idle) = (self.number, flows.idle());
         let may_take = terms.takes() && flows.have_memory_for(texts.total + MEMORY_STEP * BATCH);
         // Sets in registers, from which the few are removed for which they do not hold.
-        let mut taken = if may_take { self.segmented.and(self.continuing) } else { Lanes::NONE };
-        taken = taken.and(self.known);
-        let surely_plain = terms.surely_plain(self.flawless);
-        for lane in taken.without(surely_plain) {
-            if !terms.is_plain(batch, lane) {
-                taken.remove(lane);
-            }
-        }
-        let (mut joined, mut unsearched, mut blocked) = (data, Lanes::NONE, Changed::default());
-        // Resets add nothing to their stream.
-        for lane in data.without(self.continuing) {
-            if self.segments[lane].is_reset() {
-                joined.remove(lane);
-            }
-        }
-        let mut seamed = joined;
+        let mut taken =
+            if may_take { self.continuing_plainly(batch, texts, terms) } else { Lanes::NONE };
+        let mut joined = data.without(self.resets(data));
+        let (mut seamed, mut blocked) = (joined, Changed::default());
         // A stream that begins here is searched at the packet's turn.
         let begins = |segment: &Segment| terms.midstream || segment.is_syn();
+        let mut unsearched = Lanes::NONE;
         for lane in joined.without(self.known) {
             joined.remove(lane);
             unsearched.0 |= u32::from(begins(&self.segments[lane])) << lane;
@@ -150,6 +139,26 @@ impl Ahead {
             (texts.bytes[lane], rest) = rest.split_at_checked(len).unwrap_or_default();
         }
         (texts.joined, texts.are_joined) = (text, joined);
+    }
+
+    /// The segments of known connections that continue their stream, in packets with which nothing is wrong;
+    /// of those whose checksums tell, the ones that are not long.
+    #[inline(always)]
+    fn continuing_plainly(&self, batch: &Batch, texts: &Texts<'_>, terms: &Terms) -> Lanes {
+        let mut plain = self.segmented.and(self.continuing).and(self.known);
+        for lane in plain.without(terms.surely_plain(self.flawless)) {
+            if texts.bytes[lane].len() > LONG || !terms.is_plain(batch, lane) {
+                plain.remove(lane);
+            }
+        }
+        plain
+    }
+
+    /// The resets among segments with `data`, which add nothing to their stream.
+    #[inline(always)]
+    fn resets(&self, data: Lanes) -> Lanes {
+        let others = data.without(self.continuing).into_iter();
+        others.filter(|lane| self.segments[*lane].is_reset()).collect()
     }
 
     /// A number of the stream of a packet whose connection was found.

@@ -44,7 +44,8 @@ pub(super) struct Recent(Box<[Set; SETS]>);
 
 impl Default for Recent {
     fn default() -> Self {
-        Self(Box::new([Set::default(); SETS]))
+        let sets = vec![Set::default(); SETS].into_boxed_slice();
+        Self(sets.try_into().expect("as many sets as there are"))
     }
 }
 
