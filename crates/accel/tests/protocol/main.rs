@@ -77,7 +77,7 @@ fn packets_take_any_route_through_partitions() {
 }
 
 #[test]
-#[ignore = "takes a minute: scripts/model.sh"]
+#[ignore = "takes a minute: scripts/long.sh tests"]
 fn longer_queues_change_nothing() {
     holds(Protocol { rows: 4, packets: 10, ..one_work_group() });
     holds(routes());
