@@ -39,6 +39,8 @@ mod opencl;
 #[cfg(not(loom))]
 mod reflect;
 #[cfg(not(loom))]
+mod shared;
+#[cfg(not(loom))]
 mod soft;
 
 #[cfg(not(loom))]

@@ -12,14 +12,14 @@ mod memory;
 mod resident;
 mod source;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, DriverError};
 use thalweg_packet::PacketMemory;
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
-use memory::Starts;
+use crate::shared::Regions;
 
 pub use compile::compile;
 pub(crate) use found::{Found, find};
@@ -28,8 +28,7 @@ pub(crate) use found::{Found, find};
 pub struct Cuda {
     found: Found,
     context: Arc<CudaContext>,
-    /// Where the regions of memory begin that it shares.
-    shared: Starts,
+    shared: Regions,
 }
 
 impl Cuda {
@@ -52,12 +51,7 @@ impl Cuda {
         let context = CudaContext::new(number).map_err(failed(&found, "cuCtxCreate"))?;
         // SAFETY: events order accesses to memory that cudarc manages, of which none is used here.
         unsafe { context.disable_event_tracking() };
-        Ok(Self { found, context, shared: Starts::default() })
-    }
-
-    fn is_shared(&self, memory: &PacketMemory) -> bool {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.contains(&memory.base().addr().get())
+        Ok(Self { found, context, shared: Regions::default() })
     }
 }
 
@@ -74,7 +68,7 @@ impl Backend for Cuda {
     }
 
     fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {
-        if !self.is_shared(launch.pool.memory()) {
+        if !self.shared.have(launch.pool.memory()) {
             return Err(AccelError::ForeignPool(self.found.name.clone()));
         }
         resident::start(&self.found, &self.context, launch)

@@ -72,7 +72,7 @@ impl OpenCl {
     ) -> Result<Batches, AccelError> {
         use crate::Backend;
         let found = &self.found;
-        if !self.is_shared(pool.memory()) {
+        if !self.shared.have(pool.memory()) {
             return Err(AccelError::ForeignPool(found.name.clone()));
         }
         let text = source::of_batches(&[function]);

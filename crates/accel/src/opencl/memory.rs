@@ -3,69 +3,37 @@
 //! `unsafe` here: memory comes from OpenCL as a raw pointer.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use opencl3::context::Context;
-use opencl3::error_codes::ClError;
+use opencl3::error_codes::{CL_MEM_OBJECT_ALLOCATION_FAILURE, ClError};
 use opencl3::memory::{
     CL_MEM_READ_WRITE, CL_MEM_SVM_ATOMICS, CL_MEM_SVM_FINE_GRAIN_BUFFER, svm_alloc, svm_free,
 };
 use thalweg_packet::PacketMemory;
 
-/// Regions begin at pages, as interfaces that receive into them want it.
-const PAGE: usize = 4096;
+use crate::shared::Regions;
 
-/// The addresses at which the regions that are allocated begin.
-pub(super) type Starts = Arc<Mutex<Vec<usize>>>;
-
-/// Owns a region; frees it when dropped.
-struct Allocation {
-    pointer: *mut c_void,
-    start: usize,
-    context: Arc<Context>,
-    starts: Starts,
-}
-
-// SAFETY: the pointer is only passed to `svm_free`, which any thread may call.
-unsafe impl Send for Allocation {}
-// SAFETY: as above; a shared reference gives no access to it.
-unsafe impl Sync for Allocation {}
-
-/// Allocates `len` zeroed bytes that all devices of `context` share, and notes where they begin.
+/// Allocates `len` zeroed bytes that all devices of `context` share.
 pub(super) fn allocate(
     context: &Arc<Context>,
-    starts: &Starts,
+    regions: &Regions,
     len: usize,
 ) -> Result<PacketMemory, ClError> {
     let flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER | CL_MEM_SVM_ATOMICS;
-    // Some implementations refuse an alignment of a page, so there is a page more.
-    let whole = len.next_multiple_of(PAGE) + PAGE;
+    // Some implementations refuse an alignment of a page.
     // SAFETY: the context is alive.
-    let pointer = unsafe { svm_alloc(context.get(), flags, whole, 0) }?;
-    // SAFETY: `whole` bytes begin at the pointer.
-    unsafe { pointer.write_bytes(0, whole) };
-    let before = pointer.cast::<u8>().align_offset(PAGE);
-    // SAFETY: less than a page, which is inside.
-    let base = unsafe { pointer.cast::<u8>().add(before) };
-    // SAFETY: behind a pointer that is not null.
-    let base = unsafe { NonNull::new_unchecked(base) };
-    let (start, context, starts) = (base.addr().get(), context.clone(), starts.clone());
-    starts.lock().unwrap_or_else(PoisonError::into_inner).push(start);
-    let owner = Allocation { pointer, start, context, starts };
-    // SAFETY: `len` bytes from `base` are inside the allocation, which `owner` frees.
-    Ok(unsafe { PacketMemory::from_raw_parts(base, len, Box::new(owner)) })
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
-        starts.retain(|start| *start != self.start);
-        // SAFETY: the pointer is from `svm_alloc` for this context; who owns this has ended all use of
-        // the memory, kernels included.
-        if let Err(e) = unsafe { svm_free(self.context.get(), self.pointer) } {
+    let pointer = unsafe { svm_alloc(context.get(), flags, Regions::whole(len), 0) }?;
+    let pointer = NonNull::new(pointer).ok_or(ClError(CL_MEM_OBJECT_ALLOCATION_FAILURE))?;
+    let context = context.clone();
+    let free = Box::new(move |pointer| {
+        // SAFETY: the pointer is from `svm_alloc` for this context; who owned the region has ended all
+        // use of it, kernels included.
+        if let Err(e) = unsafe { svm_free(context.get(), pointer) } {
             log::error!("clSVMFree: {}", ClError(e));
         }
-    }
+    });
+    // SAFETY: as many bytes begin at the pointer, which only `free` frees.
+    Ok(unsafe { regions.own(pointer, len, free) })
 }

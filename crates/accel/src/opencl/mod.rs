@@ -9,15 +9,15 @@ mod memory;
 mod resident;
 pub(crate) mod source;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use opencl3::context::Context;
 use opencl3::error_codes::ClError;
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
-use memory::Starts;
+use crate::shared::Regions;
 use thalweg_packet::PacketMemory;
 
 pub use batches::{Batches, Transfer};
@@ -27,8 +27,7 @@ pub(crate) use found::{Found, find};
 pub struct OpenCl {
     found: Found,
     context: Arc<Context>,
-    /// Where the regions of memory begin that it shares.
-    shared: Starts,
+    shared: Regions,
     /// The work-groups of kernels that have not ended.
     resident: Arc<AtomicUsize>,
 }
@@ -53,14 +52,9 @@ impl OpenCl {
         Ok(Self {
             found,
             context: Arc::new(context),
-            shared: Arc::default(),
+            shared: Regions::default(),
             resident: Arc::default(),
         })
-    }
-
-    fn is_shared(&self, memory: &PacketMemory) -> bool {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.contains(&memory.base().addr().get())
     }
 }
 
@@ -84,7 +78,7 @@ impl Backend for OpenCl {
     }
 
     fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {
-        if !self.is_shared(launch.pool.memory()) {
+        if !self.shared.have(launch.pool.memory()) {
             return Err(AccelError::ForeignPool(self.found.name.clone()));
         }
         resident::start(&self.found, self.context.clone(), launch, self.resident.clone())
