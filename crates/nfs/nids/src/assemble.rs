@@ -8,8 +8,10 @@ use thalweg_packet::{BATCH, Batch, Lanes};
 
 use super::ahead::{Ahead, Place, Texts};
 use super::flows::Flows;
+use super::literals::Literals;
 use super::quiet::{Changed, Continuation, Terms};
 use super::segment::Segment;
+use super::stream::Stream;
 use super::tail::{MEMORY_STEP, copy};
 
 /// Longer payloads are accepted at their turn: before it, their copies would evict from the cache what the
@@ -17,14 +19,33 @@ use super::tail::{MEMORY_STEP, copy};
 /// little to them.
 const LONG: usize = 128;
 
-/// Puts two parts one after the other at the beginning of `text`; returns their length.
+/// Puts the end of a stream at the beginning of `text`: a seam, or all that a literal may reach back into.
+/// Returns its length.
 #[inline(always)]
-fn put([first, second]: [&[u8]; 2], text: &mut [u8]) -> usize {
+fn put(
+    seam: Option<&[u8; Literals::SEAM]>,
+    stream: &Stream,
+    reach: usize,
+    text: &mut [u8],
+) -> usize {
+    if let Some(seam) = seam {
+        text[..seam.len()].copy_from_slice(seam);
+        return seam.len();
+    }
+    let [first, second] = stream.past(reach);
     copy(first, &mut text[..first.len()]);
     if !second.is_empty() {
         text[first.len()..][..second.len()].copy_from_slice(second);
     }
     first.len() + second.len()
+}
+
+/// Puts the end of an earlier text of the same stream at `to`; returns its length.
+fn again(place: Place, text: &mut [u8], to: usize, reach: usize) -> usize {
+    let until = place.end as usize;
+    let from = (place.begin as usize).max(until.saturating_sub(reach));
+    text.copy_within(from..until, to);
+    until - from
 }
 
 impl Ahead {
@@ -81,28 +102,25 @@ impl Ahead {
                 };
                 let stream = &mut tracked.streams[own];
                 if joined.contains(lane) {
-                    if is_free && stream.goes_on_at(segment.sequence) {
-                        let seam = stream.seam(terms.reach, number);
-                        if let Some(seam) = seam.filter(|_| terms.seams && payload.len() <= LONG) {
-                            fresh += seam.len();
-                            text[begin..fresh].copy_from_slice(seam);
-                        } else {
-                            seamed.remove(lane);
-                            fresh += put(stream.past(terms.reach), &mut text[begin..]);
+                    let before = if is_free { None } else { self.segment_before(lane, joined) };
+                    let past = match before {
+                        Some(place) => Some(again(place, text, begin, terms.reach)),
+                        None if !stream.goes_on_at(segment.sequence) => None,
+                        None => {
+                            let is_short = terms.seams && is_free && payload.len() <= LONG;
+                            let seam = stream.seam(terms.reach, number).filter(|_| is_short);
+                            if seam.is_none() {
+                                seamed.remove(lane);
+                            }
+                            Some(put(seam, stream, terms.reach, &mut text[begin..]))
                         }
-                    } else if let Some(place) = self.segment_before(lane, joined) {
-                        let until = place.end as usize;
-                        let from = (place.begin as usize).max(until.saturating_sub(terms.reach));
-                        text.copy_within(from..until, begin);
-                        fresh += until - from;
-                    } else if stream.goes_on_at(segment.sequence) {
-                        seamed.remove(lane);
-                        fresh += put(stream.past(terms.reach), &mut text[begin..]);
-                    } else {
+                    };
+                    let Some(past) = past else {
                         unsearched.insert(lane);
                         joined.remove(lane);
                         break 'connection;
-                    }
+                    };
+                    fresh += past;
                     end = fresh + payload.len();
                     copy(payload, &mut text[fresh..end]);
                     texts.known[lane] = fresh - begin;

@@ -256,7 +256,7 @@ impl Flows {
         *memory = *memory + after - before;
     }
 
-    /// Whether so many more bytes of streams exceed no limit.
+    /// Whether streams may hold so many more bytes within the limits.
     pub(super) fn have_memory_for(&self, bytes: usize) -> bool {
         self.memory.iter().all(|memory| memory + bytes <= self.most)
     }

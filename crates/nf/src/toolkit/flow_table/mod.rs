@@ -67,7 +67,7 @@ pub fn find<K: FlowWords<W>, const W: usize>(
 
 /// The same for flows given as words.
 fn find_words<const W: usize>(index: &Index<W>, words: &[[u64; W]]) -> Found {
-    /// A step takes as long for a few flows as for many: as long as so many by themselves.
+    /// A step takes as long for a few flows as for many: no longer than so many lookups one by one.
     const FEW: usize = 8;
     let mut slots = [0; BATCH];
     if words.len() > FEW {

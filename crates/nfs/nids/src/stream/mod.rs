@@ -8,6 +8,10 @@
 //! Segments that their receiver would not take are doubted: their bytes join the stream only if
 //! the receiver acknowledges them.
 
+mod doubts;
+#[cfg(test)]
+mod tests;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +19,10 @@ use super::literals::Literals;
 use super::segment::distance;
 use super::seldom::Seldom;
 use super::tail::Tail;
+use doubts::{DOUBTED, Doubted};
 
 /// Segments farther ahead than this are outside any window.
 pub(super) const WINDOW: usize = 1 << 24;
-/// The maximum number of doubted segments.
-const DOUBTED: usize = 64;
 /// The memory of a waiting segment in addition to its bytes.
 const OVERHEAD: usize = 64;
 
@@ -79,14 +82,6 @@ pub(super) struct Stream {
     ended: bool,
     /// Segments that the receiver would not take, the oldest first.
     doubted: Seldom<Vec<Doubted>>,
-}
-
-/// A segment that the receiver would not take.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Doubted {
-    segment: Segment,
-    /// The acknowledgement it carried.
-    acknowledged: Option<u32>,
 }
 
 /// The bytes that a segment added.
@@ -151,11 +146,6 @@ impl Stream {
     /// Bytes of memory of waiting segments.
     fn held(&self) -> usize {
         self.waiting.iter().map(Segment::memory).sum()
-    }
-
-    /// Bytes of memory of doubted segments.
-    fn doubts(&self) -> usize {
-        self.doubted.iter().map(|doubted| doubted.segment.memory()).sum()
     }
 
     /// Whether the waiting segments are in order, past the next byte and within the window, as
@@ -308,96 +298,6 @@ impl Stream {
         fresh
     }
 
-    /// Keeps a segment that the receiver would not take, at most as many bytes as may wait.
-    pub(super) fn doubt(
-        &mut self,
-        sequence: u32,
-        acknowledged: Option<u32>,
-        payload: &[u8],
-        policy: &Policy,
-    ) {
-        let Some(next) = self.next.filter(|_| !self.ended && !payload.is_empty()) else { return };
-        let end = sequence.wrapping_add(payload.len() as u32);
-        let (ahead, beyond) = (distance(next, sequence), distance(next, end));
-        if beyond <= 0 || ahead.unsigned_abs() as usize > WINDOW {
-            return;
-        }
-        self.doubted.retain(|doubted| doubted.segment.is_new(next));
-        let segment = Segment { sequence, bytes: payload.to_vec() };
-        let room = policy.waiting.saturating_sub(segment.memory());
-        while self.doubted.len() == DOUBTED || self.doubts() > room && !self.doubted.is_empty() {
-            self.doubted.remove(0);
-        }
-        self.doubted.push(Doubted { segment, acknowledged });
-    }
-
-    /// Holds the first bytes of the stream until [`acknowledged`](Self::acknowledged).
-    pub(super) fn hold(&mut self, bytes: &[u8]) {
-        if self.next == Some(self.first) && !bytes.is_empty() {
-            let segment = Segment { sequence: self.first, bytes: bytes.to_vec() };
-            self.doubted.insert(0, Doubted { segment, acknowledged: None });
-            self.doubted.truncate(DOUBTED);
-        }
-    }
-
-    /// The receiver has everything before `acknowledged`: it took the doubted segments there, and
-    /// the missing bytes that segments wait for will not arrive any more. If no segment waits,
-    /// nothing is given up, because data that was never sent can be acknowledged, too. `out`
-    /// becomes the tail followed by the bytes now available.
-    pub(super) fn acknowledged(
-        &mut self,
-        acknowledged: u32,
-        policy: &Policy,
-        notes: &mut Notes,
-        out: &mut Vec<u8>,
-    ) -> Fresh {
-        out.clear();
-        let mut fresh = Fresh::default();
-        if !self.waits_for_acknowledgement() {
-            return fresh;
-        }
-        self.past(policy.tail).into_iter().for_each(|part| out.extend_from_slice(part));
-        fresh.from = out.len();
-        fresh.believed = self.believe(acknowledged, out);
-        let (Some(next), first) = (self.next, self.waiting.first()) else { return fresh };
-        let beyond = distance(next, acknowledged);
-        let given_up = first.is_some_and(|first| beyond > distance(next, first.sequence));
-        if given_up && beyond as usize <= WINDOW {
-            self.skip_gap(notes, out, &mut fresh);
-        }
-        if out.len() == fresh.from {
-            out.clear();
-            fresh.from = 0;
-        }
-        self.tail.push(&out[fresh.from..], policy.tail);
-        fresh
-    }
-
-    /// Appends the doubted bytes that the receiver acknowledged, and what waited for them, to
-    /// `out`. Returns what these segments acknowledged in their turn.
-    fn believe(&mut self, acknowledged: u32, out: &mut Vec<u8>) -> Option<u32> {
-        let mut believed = None;
-        while let Some(next) = self.next.filter(|_| !self.ended)
-            && distance(next, acknowledged) > 0
-        {
-            let covers =
-                |d: &Doubted| distance(next, d.segment.sequence) <= 0 && d.segment.is_new(next);
-            let Some(at) = self.doubted.iter().position(covers) else { break };
-            let Doubted { segment, acknowledged: of_it } = self.doubted.remove(at);
-            let old = next.wrapping_sub(segment.sequence) as usize;
-            let most = distance(next, acknowledged) as usize;
-            let bytes = segment.bytes.get(old..).unwrap_or(&[]);
-            let bytes = &bytes[..bytes.len().min(most)];
-            out.extend_from_slice(bytes);
-            self.next = Some(next.wrapping_add(bytes.len() as u32));
-            self.take_ready(out);
-            believed = of_it.or(believed);
-        }
-        let next = self.next;
-        self.doubted.retain(|d| next.is_some_and(|next| d.segment.is_new(next)));
-        believed
-    }
-
     /// Whether bytes were given up that may still arrive: old segments may then be new.
     pub(super) fn has_gaps(&self) -> bool {
         self.has_gaps
@@ -535,124 +435,4 @@ fn contradicts(tail: &Tail, old: usize, payload: &[u8]) -> bool {
     let unknown = old.saturating_sub(tail.len());
     let payload = payload.get(unknown..).unwrap_or(&[]);
     tail.last(old).into_iter().flatten().zip(payload).any(|(a, b)| a != b)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn policy(overlaps: Overlaps) -> Policy {
-        Policy { overlaps, tail: 8, waiting: 1 << 16 }
-    }
-
-    /// Passes all segments to a stream that begins at `first`; returns the delivered bytes.
-    fn assemble(first: u32, segments: &[(u32, Vec<u8>)], overlaps: Overlaps) -> (Vec<u8>, Notes) {
-        let (mut stream, mut notes, mut out) = (Stream::default(), Notes::default(), Vec::new());
-        let mut whole = Vec::new();
-        stream.begin(first);
-        for (sequence, bytes) in segments {
-            let fresh =
-                stream.segment(*sequence, bytes, false, &policy(overlaps), &mut notes, &mut out);
-            assert_eq!(&whole[whole.len() - fresh.from..], &out[..fresh.from], "the past");
-            whole.extend_from_slice(&out[fresh.from..]);
-        }
-        (whole, notes)
-    }
-
-    /// The same, byte by byte: waiting bytes are kept in one cell each.
-    fn naive(first: u32, segments: &[(u32, Vec<u8>)], overlaps: Overlaps) -> Vec<u8> {
-        let mut cells = vec![None::<u8>; 256];
-        let mut done = 0;
-        for (sequence, bytes) in segments {
-            for (i, byte) in bytes.iter().enumerate() {
-                let at = sequence.wrapping_add(i as u32).wrapping_sub(first) as i32;
-                let Ok(at) = usize::try_from(at) else { continue };
-                if at >= done && (cells[at].is_none() || overlaps == Overlaps::Last) {
-                    cells[at] = Some(*byte);
-                }
-            }
-            while cells[done].is_some() {
-                done += 1;
-            }
-        }
-        cells[..done].iter().map(|c| c.unwrap()).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn segments_in_any_order_give_what_the_policy_says(
-            first in prop_oneof![Just(0u32), Just(u32::MAX - 20), any::<u32>()],
-            segments in proptest::collection::vec(
-                (-8i32..60, proptest::collection::vec(any::<u8>(), 0..24)), 0..40),
-            overlaps in prop_oneof![Just(Overlaps::First), Just(Overlaps::Last)],
-        ) {
-            let segments: Vec<_> =
-                segments.into_iter().map(|(at, b)| (first.wrapping_add(at as u32), b)).collect();
-            let (whole, _) = assemble(first, &segments, overlaps);
-            prop_assert_eq!(whole, naive(first, &segments, overlaps));
-        }
-    }
-
-    #[test]
-    fn what_could_not_have_been_kept_is_not_sound() {
-        let stream = |waiting: &[(u32, usize)]| Stream {
-            next: Some(u32::MAX),
-            waiting: waiting
-                .iter()
-                .map(|(at, size)| Segment {
-                    sequence: u32::MAX.wrapping_add(*at),
-                    bytes: vec![0; *size],
-                })
-                .collect::<Vec<_>>()
-                .into(),
-            ..Stream::default()
-        };
-        assert!(stream(&[(1, 5), (6, 5), (20, 1)]).is_sound() && stream(&[]).is_sound());
-        for wrong in
-            [&[(0, 5)][..], &[(u32::MAX, 5)], &[(5, 5), (8, 5)], &[(9, 1), (1, 1)], &[(1, 0)]]
-        {
-            assert!(!stream(wrong).is_sound(), "{wrong:?}");
-        }
-        assert!(!stream(&[(1 << 30, 4)]).is_sound());
-        assert!(!Stream { next: None, ..stream(&[(1, 1)]) }.is_sound());
-    }
-
-    #[test]
-    fn contradictions_are_counted_whether_handed_on_or_not() {
-        let segments = [(0, b"abcd".to_vec()), (2, b"Xdef".to_vec()), (8, b"ij".to_vec())];
-        assert_eq!(assemble(0, &segments, Overlaps::First).1.contradictions, 1);
-        let segments = [(4, b"efgh".to_vec()), (6, b"XYij".to_vec()), (0, b"abcd".to_vec())];
-        let (first, notes) = assemble(0, &segments, Overlaps::First);
-        assert_eq!((&first[..], notes.contradictions), (&b"abcdefghij"[..], 1));
-        assert_eq!(assemble(0, &segments, Overlaps::Last).0, b"abcdefXYij");
-        let same = [(0, b"abcd".to_vec()), (0, b"abcd".to_vec()), (1, b"bc".to_vec())];
-        assert_eq!(assemble(0, &same, Overlaps::First).1.contradictions, 0);
-    }
-
-    #[test]
-    fn what_does_not_come_is_given_up() {
-        let (mut stream, mut notes, mut out) = (Stream::default(), Notes::default(), Vec::new());
-        let policy = Policy { waiting: 1000, ..policy(Overlaps::First) };
-        stream.begin(100);
-        for i in 0..15 {
-            let fresh =
-                stream.segment(110 + i * 10, &[7; 10], false, &policy, &mut notes, &mut out);
-            assert!(!fresh.gap || i == 13, "at {i}");
-            assert_eq!(out.len(), [0, 140, 18][usize::from(i == 13) + 2 * usize::from(i > 13)]);
-        }
-        assert_eq!(notes.gaps, 10);
-        // The receiver has it: no segment waits.
-        assert_eq!(stream.acknowledged(275, &policy, &mut notes, &mut out), Fresh::default());
-        stream.segment(270, b"late", false, &policy, &mut notes, &mut out);
-        assert_eq!(stream.acknowledged(270, &policy, &mut notes, &mut out), Fresh::default());
-        let fresh = stream.acknowledged(274, &policy, &mut notes, &mut out);
-        assert_eq!((fresh.from, fresh.gap, &out[..]), (0, true, &b"late"[..]));
-        assert_eq!(stream.acknowledged(275, &policy, &mut notes, &mut out).from, 0);
-        assert!(stream.has_gaps());
-        stream.segment(5_000_000, b"x", false, &policy, &mut notes, &mut out);
-        stream.segment(100_000_000, b"x", false, &policy, &mut notes, &mut out);
-        assert!(notes.gaps == 20 && stream.is_sound());
-    }
 }
