@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use places::places;
 use serde_json::{Value, json};
-use support::{command, succeeds, write};
+use support::{command, generate, succeeds, write};
 
 /// The NFs that go to the device, each with its work-groups.
 const ON_DEVICE: [(&str, usize); 2] = [("vpn", 2), ("ids", 2)];
@@ -110,24 +110,11 @@ fn table(routes: &Routes) -> String {
 
 /// Seals the example's traffic of the branch, and generated packets, into `tunnel.pcapng`.
 fn seal(folder: &Path, size: &str) {
-    succeeds(
+    generate(
         folder,
-        &[
-            "gen",
-            "more.pcap",
-            "--seed",
-            "9",
-            "--packets",
-            "1000",
-            "--flows",
-            "50",
-            "--size",
-            size,
-            "--clients",
-            "10.2.0.0/16",
-            "--servers",
-            "198.51.100.0/24",
-        ],
+        &format!(
+            "more.pcap --seed 9 --packets 1000 --flows 50 --size {size} --clients 10.2.0.0/16 --servers 198.51.100.0/24"
+        ),
     );
     let branch = fs::read_to_string(example("branch-office.toml")).unwrap();
     let branch = with(&branch, "routes = \"branch-routes.csv\"\n", "[run]\nseed = 3\n");

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::{report, succeeds, write};
+use support::{generate, report, write};
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, Report, RunOptions};
@@ -57,7 +57,7 @@ fn options(workers: usize) -> RunOptions {
 #[test]
 fn each_worker_has_a_line_if_there_are_as_many_work_groups() {
     let folder = tempfile::tempdir().unwrap();
-    succeeds(folder.path(), &["gen", "clear.pcap", "--seed", "3", "--packets", "500"]);
+    generate(folder.path(), "clear.pcap --seed 3 --packets 500");
     let lines = |workers: usize, more: &str| {
         let device = Arc::new(Counted::default());
         let plan = plan(folder.path(), device.clone(), more);
@@ -78,7 +78,7 @@ fn each_worker_has_a_line_if_there_are_as_many_work_groups() {
 fn packets_leave_in_their_order_however_a_device_returns_them() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    succeeds(f, &["gen", "clear.pcap", "--seed", "3", "--packets", "5000", "--flows", "50"]);
+    generate(f, "clear.pcap --seed 3 --packets 5000 --flows 50");
     write(f, "cpu.toml", &sealing(""));
     let (cpu, code, error) = report(f, &["run", "cpu.toml", "--json"]);
     assert_eq!((code, &*error), (0, ""));
@@ -100,7 +100,7 @@ fn packets_leave_in_their_order_however_a_device_returns_them() {
 fn each_snapshot_balances_while_a_device_has_packets() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    succeeds(f, &["gen", "clear.pcap", "--seed", "3", "--packets", "500", "--flows", "50"]);
+    generate(f, "clear.pcap --seed 3 --packets 500 --flows 50");
     for workers in [1, 2] {
         let plan = plan(f, Arc::new(Odd { fails_at: None }), "");
         let options = RunOptions { loops: Some(0), ..options(workers) };
@@ -128,23 +128,7 @@ fn each_snapshot_balances_while_a_device_has_packets() {
 
 /// Runs a chain whose device fails.
 fn with_failing_device(folder: &Path, more: &str, workers: usize) -> Report {
-    succeeds(
-        folder,
-        &[
-            "gen",
-            "clear.pcap",
-            "--seed",
-            "3",
-            "--packets",
-            "3000",
-            "--tcp",
-            "1",
-            "--udp",
-            "0",
-            "--icmp",
-            "0",
-        ],
-    );
+    generate(folder, "clear.pcap --seed 3 --packets 3000 --tcp 1 --udp 0 --icmp 0");
     let plan = plan(folder, Arc::new(Odd { fails_at: Some(10) }), more);
     thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap()
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use controlled::Controlled;
 use places::places;
 use serde_json::Value;
-use support::{report, succeeds, thalweg, wait, write};
+use support::{generate, report, thalweg, wait, write};
 use thalweg_accel::devices;
 use tunnels::{key, opening, sealing};
 
@@ -36,19 +36,7 @@ fn damage(folder: &Path) {
 fn packets_are_sealed_and_opened_the_same_wherever_ipsec_runs() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    let generate = [
-        "gen",
-        "clear.pcap",
-        "--seed",
-        "3",
-        "--packets",
-        "3000",
-        "--flows",
-        "50",
-        "--size",
-        "imix",
-    ];
-    succeeds(f, &generate);
+    generate(f, "clear.pcap --seed 3 --packets 3000 --flows 50 --size imix");
     let (places, _turn) = places();
     let mut first: Option<(Vec<u8>, Value, Vec<u8>, Value)> = None;
     for at in &places {
@@ -93,23 +81,7 @@ fn packets_are_sealed_and_opened_the_same_wherever_ipsec_runs() {
 fn an_nf_moves_between_processor_and_device_by_a_reload() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    let generate = [
-        "gen",
-        "clear.pcap",
-        "--seed",
-        "3",
-        "--packets",
-        "500",
-        "--flows",
-        "50",
-        "--tcp",
-        "1",
-        "--udp",
-        "0",
-        "--icmp",
-        "0",
-    ];
-    succeeds(f, &generate);
+    generate(f, "clear.pcap --seed 3 --packets 500 --flows 50 --tcp 1 --udp 0 --icmp 0");
     let (places, _turn) = places();
     let device = places.last().unwrap();
     let chain = |at: &str| {
@@ -146,7 +118,7 @@ fn an_nf_moves_between_processor_and_device_by_a_reload() {
 fn what_cannot_run_on_a_device_is_named_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    succeeds(f, &["gen", "clear.pcap", "--packets", "10"]);
+    generate(f, "clear.pcap --packets 10");
     let refused = |chain: &str| {
         write(f, "chain.toml", chain);
         let output = thalweg(f, &["check", "chain.toml"]);
@@ -202,7 +174,7 @@ fn back_and_forth(at: &str, more: &str) -> String {
 fn several_nfs_share_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    succeeds(f, &["gen", "clear.pcap", "--seed", "4", "--packets", "2000", "--size", "64-1300"]);
+    generate(f, "clear.pcap --seed 4 --packets 2000 --size 64-1300");
     let (places, _turn) = places();
     let mut first = None;
     for at in &places {
@@ -225,7 +197,7 @@ fn several_nfs_share_a_device() {
 fn work_groups_that_the_device_does_not_run_at_once_are_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    succeeds(f, &["gen", "clear.pcap", "--packets", "10"]);
+    generate(f, "clear.pcap --packets 10");
     let (places, _turn) = places();
     let (all, _) = devices();
     let pocl = |device: &thalweg_accel::Device| device.platform == "Portable Computing Language";
@@ -250,7 +222,7 @@ fn work_groups_that_the_device_does_not_run_at_once_are_refused_at_once() {
 fn a_reload_of_one_nf_on_a_device_loses_no_packet_of_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    succeeds(f, &["gen", "clear.pcap", "--seed", "4", "--packets", "500", "--size", "64-1300"]);
+    generate(f, "clear.pcap --seed 4 --packets 500 --size 64-1300");
     let _turn = places();
     let chain = |more: &str| {
         let chain = back_and_forth("soft", more)

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde_json::Value;
-use support::{command, succeeds, write};
+use support::{command, generate, write};
 
 /// Most of the network functions, one behind the other.
 const LONG: &str = r#"
@@ -271,9 +271,8 @@ fn prepare(folder: &Path) {
     write(folder, "table.txt", "0.0.0.0/0 192.0.2.254 out\n::/0 2001:db8::fe out\n");
     write(folder, "direct.txt", "198.51.100.0/24 direct out\n0.0.0.0/0 198.51.100.254 out\n");
     let traffic = "--packets 10000 --flows 3000 --seed 3 --hostile 0.3 --malformed 0.05 --rate 5000 \
-                   --payload http --clients 10.0.0.0/8 --servers 198.51.100.0/24";
-    let traffic: Vec<_> = traffic.split_whitespace().collect();
-    succeeds(folder, &[&["gen"], &traffic[..], &["in.pcap"]].concat());
+                   --payload http --clients 10.0.0.0/8 --servers 198.51.100.0/24 in.pcap";
+    generate(folder, traffic);
 }
 
 const FILES_OF_LONG: &[&str] = &["out.pcap", "alerts.json", "assets.json", "flows.json"];

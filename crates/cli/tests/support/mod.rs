@@ -25,6 +25,12 @@ pub fn succeeds(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("the output is UTF-8")
 }
 
+/// Generates packets into a capture: the arguments of `gen`, as a shell would divide them.
+pub fn generate(folder: &Path, arguments: &str) {
+    let arguments: Vec<&str> = ["gen"].into_iter().chain(arguments.split_whitespace()).collect();
+    succeeds(folder, &arguments);
+}
+
 /// The report of a run as JSON, and its exit code and standard error.
 pub fn report(folder: &Path, arguments: &[&str]) -> (serde_json::Value, i32, String) {
     let output = thalweg(folder, arguments);
