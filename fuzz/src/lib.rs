@@ -17,6 +17,7 @@ mod rules;
 mod simulation;
 mod states;
 mod streams;
+mod xdp;
 
 pub use captures::captures;
 pub use configuration::configuration;
@@ -31,3 +32,4 @@ pub use rules::rules;
 pub use simulation::simulation;
 pub use states::states;
 pub use streams::streams;
+pub use xdp::xdp;

@@ -31,6 +31,15 @@ pub trait Backend: Send + Sync {
     /// When there is none.
     fn allocate(&self, len: usize) -> Result<PacketMemory, AccelError>;
 
+    /// Shares packet memory that the device has not allocated: the same memory, at the same addresses.
+    ///
+    /// # Errors
+    /// When it shares only memory that it has allocated.
+    fn adopt(&self, memory: PacketMemory) -> Result<PacketMemory, AccelError> {
+        drop(memory);
+        Err(AccelError::OwnMemory(self.name()))
+    }
+
     /// How many more work-groups can be resident, where that is known before they start.
     fn free_work_groups(&self) -> Option<usize> {
         None

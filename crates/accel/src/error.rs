@@ -36,6 +36,9 @@ pub enum AccelError {
     /// The packets are in memory that the device does not share.
     #[error("the packets are not in memory that {0} shares")]
     ForeignPool(String),
+    /// The device shares only memory that it has allocated, and not that of another owner.
+    #[error("{0} shares only memory that it has allocated itself")]
+    OwnMemory(String),
     /// A syncer would have no work-group of a partition.
     #[error("{syncers} syncers need as many work-groups of each function; '{function}' has {has}")]
     TooFewWorkGroups {

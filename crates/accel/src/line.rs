@@ -75,6 +75,10 @@ impl Devices for Installed {
         self.open(at)?.allocate(len).map_err(|e| e.to_string())
     }
 
+    fn adopt(&self, at: &str, memory: PacketMemory) -> Result<PacketMemory, String> {
+        self.open(at)?.adopt(memory).map_err(|e| e.to_string())
+    }
+
     fn start(
         &self,
         at: &str,

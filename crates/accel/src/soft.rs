@@ -34,6 +34,11 @@ impl Backend for Soft {
         })
     }
 
+    /// Threads reach all memory of the process.
+    fn adopt(&self, memory: PacketMemory) -> Result<PacketMemory, AccelError> {
+        Ok(memory)
+    }
+
     fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {
         let launch = Arc::new(launch);
         let mut threads = Vec::new();

@@ -3,8 +3,19 @@
 
 mod common;
 
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
+
+#[cfg(target_os = "linux")]
+use common::kinds;
 use common::{Folder, Tag};
 use proptest::prelude::*;
+#[cfg(target_os = "linux")]
+use thalweg_nf::device::{DeviceLine, DeviceShare, Devices};
+#[cfg(target_os = "linux")]
+use thalweg_packet::{MemoryKind, PacketMemory, Pool};
+#[cfg(target_os = "linux")]
+use thalweg_testkit::odd_device::Odd;
 
 /// A whole chain; tests break it line by line.
 const CHAIN: &str = r#"routes = "routes.csv"
@@ -233,6 +244,64 @@ fn memory_is_shared_with_a_peer_of_a_client_that_wants_it() {
         assert_eq!(plan.pool.memory().file().is_some(), shared);
         let warns = plan.warnings().iter().any(|w| w.to_string().contains("cannot be shared"));
         assert_eq!(warns, shared, "huge pages are passed over with a note");
+    }
+}
+
+/// A device that shares what it has allocated, or any memory as well.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Sharing {
+    all: bool,
+}
+
+#[cfg(target_os = "linux")]
+impl Devices for Sharing {
+    fn allocate(&self, _: &str, len: usize) -> Result<PacketMemory, String> {
+        PacketMemory::anonymous(len).map_err(|e| e.to_string())
+    }
+
+    fn adopt(&self, at: &str, memory: PacketMemory) -> Result<PacketMemory, String> {
+        if self.all { Ok(memory) } else { Odd { fails_at: None }.adopt(at, memory) }
+    }
+
+    fn start(
+        &self,
+        _: &str,
+        _: Vec<DeviceShare>,
+        _: &Arc<Pool>,
+    ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
+        Err("no chain is started".into())
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_device_takes_over_memory_of_a_peer_or_is_refused_with_its_reason() {
+    let capture = "capture = \"in.pcap\"";
+    let client = "memif = \"@peer\"\nrole = \"client\"\nzero_copy = true";
+    let load = |port: &str, more: &str, all: bool| {
+        let chain = format!("{CHAIN}[memory]\ndevice = \"odd\"\n{more}").replace(capture, port);
+        folder(&chain).load_of(&kinds().with_devices(Arc::new(Sharing { all })))
+    };
+    assert!(load(client, "", true).unwrap().pool.memory().file().is_some());
+    let mistakes = load(client, "", false).err().expect("it is refused");
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    let mistake = mistakes[0].to_string();
+    for part in [
+        "chain.toml:",
+        "packet memory that a peer of memif maps: 'odd' shares only memory that it has allocated",
+        "expected no 'zero_copy' in memif ports, or NFs on another device",
+    ] {
+        assert!(mistake.contains(part), "{part}: {mistake}");
+    }
+    // Huge pages are there or not; without them, each is a note.
+    for all in [true, false] {
+        let plan = load(capture, "huge_pages = true\n", all).unwrap();
+        let has = plan.pool.memory().kind() == MemoryKind::HugePages;
+        let notes: Vec<_> = plan.warnings().iter().map(ToString::to_string).collect();
+        let is_named = notes.iter().any(|note| note.contains("huge"));
+        assert!(all || !has, "{notes:?}");
+        assert_eq!(is_named, !has, "{notes:?}");
     }
 }
 

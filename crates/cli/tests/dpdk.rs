@@ -156,6 +156,7 @@ fn mistakes_in_sections_are_named() {
     }
     let chain = "routes = 'routes.csv'\n[input.a]\ndpdk = 'eth1'\nqueues = 0\ndescriptors = 16\n\
         mtu = 20\nidle_sleep_us = 20000\n[input.b]\ndpdk = 'net_ring0'\nfilter = 'tcp'\n\
+        [input.c]\ndpdk = 'net_af_xdp0,iface=lo'\n\
         [output.o]\ndpdk = 'net_af_packet0'\n[output.p]\ndpdk = 'net_af_packet0,iface=nowhere0'\n";
     let folder = folder(&[("chain.toml", chain), ("routes.csv", "*,ingress,egress\n")]);
     let output = support::thalweg(folder.path(), &["check", "chain.toml"]);
@@ -171,6 +172,8 @@ fn mistakes_in_sections_are_named() {
         "'idle_sleep_us' is 20000",
         "an interface by packet sockets: interface = \"NAME\"",
         "net_af_packet needs an interface",
+        "net_af_xdp receives into mbufs of its own",
+        "AF_XDP without DPDK: xdp = \"NAME\"",
         "there is no interface 'nowhere0'",
     ] {
         assert!(told.contains(mistake), "{mistake}: {told}");

@@ -99,6 +99,8 @@ pub(crate) struct PortCounters {
     pub(crate) passed_over: PassedOver,
     /// What kept packets from passing whole; known at the end, and not summed.
     pub(crate) shortfall: Shortfall,
+    /// Packets that the port has copied, if it counts them; known at the end, and not summed.
+    pub(crate) copied: Option<u64>,
 }
 
 impl PortCounters {
@@ -136,6 +138,9 @@ impl PortTotals {
             sum.merge(counts);
             sum.shortfall.longest = sum.shortfall.longest.max(counts.shortfall.longest);
             sum.shortfall.truncated += counts.shortfall.truncated;
+            if let Some(copied) = counts.copied {
+                *sum.copied.get_or_insert(0) += copied;
+            }
         }
     }
 }

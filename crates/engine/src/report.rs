@@ -292,6 +292,11 @@ pub struct PortReport {
     /// run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueReport>,
+    /// Packets whose bytes Thalweg has copied on their way into packet memory or out of it; what the
+    /// kernel, a driver or a peer copies is not counted. Absent if the kind of port does not count them, in
+    /// a report of a run that has not ended, and in the intervals of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copied: Option<u64>,
     /// What has happened to its network interface, and how often; absent if nothing has.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub link_events: IndexMap<&'static str, u64>,
@@ -507,6 +512,7 @@ fn ports<B: PortBlueprint + ?Sized>(plans: &[PortPlan<B>], totals: &PortTotals) 
         } else {
             queues.iter().map(QueueReport::of).collect()
         },
+        copied: counts.copied,
         link_events: link_events(plan.events()),
         mode: plan.mode(),
     };

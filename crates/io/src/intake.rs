@@ -54,6 +54,8 @@ pub(crate) enum Taken {
 pub(crate) struct Intake {
     starved_since: Option<Instant>,
     shortfall: Shortfall,
+    /// Packets that were put into batches, each by one copy unless the caller does without.
+    taken: u64,
 }
 
 impl Intake {
@@ -110,6 +112,7 @@ impl Intake {
             if self.starved_since.is_some() {
                 self.starved_since = None;
             }
+            self.taken += 1;
             batch.meta.wire_len[lane] = wire_len;
             batch.meta.timestamp[lane] = timestamp;
         } else if self.is_worth_waiting(batch) {
@@ -124,6 +127,11 @@ impl Intake {
     /// What kept arrivals from being taken in whole.
     pub(crate) fn shortfall(&self) -> Shortfall {
         self.shortfall
+    }
+
+    /// How many arrivals were put into batches.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Counts an arrival that its capture does not hold whole.

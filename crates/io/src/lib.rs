@@ -37,6 +37,8 @@ mod discard;
 #[cfg(target_os = "linux")]
 mod dpdk;
 mod filter;
+#[cfg(all(test, target_os = "linux"))]
+mod foreign;
 pub mod generate;
 #[cfg(target_os = "linux")]
 mod host;
@@ -97,5 +99,7 @@ pub use port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall}
 pub use searched::Searched;
 pub use segmenting::SegmentingOutput;
 pub use selection::{PassedOver, Selection, TIME, TimeRange, parse_time};
+#[cfg(all(fuzzing, target_os = "linux"))]
+pub use xdp::replay as replay_xdp;
 #[cfg(target_os = "linux")]
 pub use xdp::{XdpInput, XdpMode, XdpOutput, XdpSettings};

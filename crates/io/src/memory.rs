@@ -34,6 +34,8 @@ pub struct MemoryInput {
     /// The times of all packets.
     span: Span,
     intake: Intake,
+    /// Packets that needed only a copy.
+    plain: u64,
     /// The damage in the captures; reported after the packets.
     failures: VecDeque<IoError>,
     ended: bool,
@@ -149,6 +151,7 @@ impl MemoryInput {
             passes: Passes::new(loops),
             span: Span::default(),
             intake: Intake::default(),
+            plain: 0,
             failures: VecDeque::new(),
             ended: false,
         }
@@ -182,6 +185,7 @@ impl MemoryInput {
         });
         let taken = batch.push_copies(plain);
         received.packets += taken;
+        self.plain += taken as u64;
         received.bytes += next.take(taken).map(|packet| u64::from(packet.wire_len)).sum::<u64>();
         self.next += taken;
     }
@@ -206,6 +210,7 @@ impl MemoryInput {
             batch.meta.timestamp[lane] = packet.timestamp.plus(shift);
             claims.add(lane, Shared { buffer: &self.bytes, start: packet.start }, len);
             count(received, packet.wire_len);
+            self.plain += 1;
             self.next += 1;
         }
     }
@@ -367,5 +372,9 @@ impl Input for MemoryInput {
             truncated: before + truncated(&self.packets[..self.next]),
             ..self.intake.shortfall()
         }
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.plain + self.intake.taken())
     }
 }

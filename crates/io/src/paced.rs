@@ -207,6 +207,10 @@ impl Input for PacedInput {
         self.input.shortfall()
     }
 
+    fn copied(&self) -> Option<u64> {
+        self.input.copied()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.input.descriptor()
     }

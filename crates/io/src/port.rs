@@ -150,6 +150,11 @@ impl Shortfall {
     }
 }
 
+/// The packets that several ports have copied, as far as they count.
+pub(crate) fn copied_by(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.zip(other).map_or(one.or(other), |(one, other)| Some(one + other))
+}
+
 /// A source of packets.
 pub trait Input: Send {
     /// Receives up to `most` packets that are available into the empty lanes of
@@ -225,6 +230,12 @@ pub trait Input: Send {
     /// What kept packets from being received whole, for the advice at the end of a run.
     fn shortfall(&self) -> Shortfall {
         Shortfall::default()
+    }
+
+    /// The packets whose bytes this port has copied into packet memory so far. What the kernel, a driver
+    /// or a peer copies is not counted. `None` if it does not count.
+    fn copied(&self) -> Option<u64> {
+        None
     }
 
     /// The descriptor that becomes readable when packets arrive; `None` for a source that always
@@ -319,6 +330,12 @@ pub trait Output: Send {
     /// What kept packets from being sent, for the advice at the end of a run.
     fn shortfall(&self) -> Shortfall {
         Shortfall::default()
+    }
+
+    /// The packets whose bytes this port has copied so far, before the kernel, a driver or a peer had
+    /// them. What those copy is not counted. `None` if it does not count.
+    fn copied(&self) -> Option<u64> {
+        None
     }
 
     /// Takes the packets that were reported as sent and were lost since, of an output that goes on.

@@ -11,12 +11,14 @@ pub struct SegmentingOutput {
     output: Box<dyn Output>,
     /// Segments on their way; otherwise empty.
     segments: Batch,
+    /// Segments that were made, each by a copy.
+    made: u64,
 }
 
 impl SegmentingOutput {
     /// Sends packets of `pool` by `output`.
     pub fn new(output: Box<dyn Output>, pool: &Arc<Pool>) -> Self {
-        Self { output, segments: Batch::new(pool.clone()) }
+        Self { output, segments: Batch::new(pool.clone()), made: 0 }
     }
 
     /// Sends the segments of one super-packet; one that was not sent whole is dropped for the reason
@@ -27,7 +29,7 @@ impl SegmentingOutput {
         lane: usize,
         drops: &mut DropCounts,
     ) -> Result<bool, OutputFailure> {
-        let Self { output, segments } = self;
+        let Self { output, segments, made } = self;
         let Some(mut left) = batch.segments(lane) else {
             drops.add(DropReason::Malformed, 1);
             return Ok(false);
@@ -39,6 +41,7 @@ impl SegmentingOutput {
                 losses.add(DropReason::PoolExhausted, left.len() as u64);
                 break;
             }
+            *made += segments.len() as u64;
             let sent = output.send_frames(segments, segments.lanes(), &mut losses);
             segments.release(Lanes::ALL);
             if let Err(failure) = sent {
@@ -124,6 +127,10 @@ impl Output for SegmentingOutput {
 
     fn shortfall(&self) -> Shortfall {
         self.output.shortfall()
+    }
+
+    fn copied(&self) -> Option<u64> {
+        self.output.copied().map(|copied| copied + self.made)
     }
 
     fn check(&mut self) -> Result<(), IoError> {

@@ -98,6 +98,16 @@ pub trait Devices: Debug + Send + Sync {
     /// In words for the user: what is missing, and how to get it.
     fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String>;
 
+    /// Has the device `at` share packet memory that it has not allocated, such as a file in memory that a
+    /// peer maps, or huge pages. It is the same memory, at the same addresses.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); also if the device shares only what it has allocated.
+    fn adopt(&self, at: &str, memory: PacketMemory) -> Result<PacketMemory, String> {
+        drop(memory);
+        Err(format!("'{at}' shares only memory that it has allocated"))
+    }
+
     /// Starts the work of all NFs of a chain on the device `at`, for packets of `pool`: all of it at
     /// once, in one kernel. Returns the lines of each share.
     ///

@@ -2,7 +2,8 @@
 
 use opencl3::device::{
     CL_DEVICE_SVM_ATOMICS, CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, CL_DEVICE_SVM_FINE_GRAIN_BUFFER,
-    CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device as ClDevice,
+    CL_DEVICE_SVM_FINE_GRAIN_SYSTEM, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU,
+    Device as ClDevice,
 };
 use opencl3::error_codes::ClError;
 use opencl3::platform::get_platforms;
@@ -57,6 +58,12 @@ impl Found {
     /// Whether processor and device can read and write the same memory at any time.
     pub(crate) fn shares_live(&self) -> bool {
         self.has(CL_DEVICE_SVM_FINE_GRAIN_BUFFER)
+    }
+
+    /// Whether it reaches all memory of the process, at the same addresses and at any time (system SVM).
+    pub(super) fn shares_all(&self) -> bool {
+        // PoCL does not report what holds for threads of this process.
+        self.has(CL_DEVICE_SVM_FINE_GRAIN_SYSTEM) || self.is_pocl() && self.is_cpu
     }
 
     /// Whether it can run resident kernels.

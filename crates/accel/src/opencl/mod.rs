@@ -70,6 +70,14 @@ impl Backend for OpenCl {
         })
     }
 
+    fn adopt(&self, memory: PacketMemory) -> Result<PacketMemory, AccelError> {
+        if self.found.shares_all() {
+            Ok(memory)
+        } else {
+            Err(AccelError::OwnMemory(self.found.name.clone()))
+        }
+    }
+
     fn free_work_groups(&self) -> Option<usize> {
         // PoCL has a thread for each compute unit, and a work-group that stays keeps its thread. Other
         // devices may run several work-groups on a unit.
@@ -78,7 +86,7 @@ impl Backend for OpenCl {
     }
 
     fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {
-        if !self.shared.have(launch.pool.memory()) {
+        if !self.found.shares_all() && !self.shared.have(launch.pool.memory()) {
             return Err(AccelError::ForeignPool(self.found.name.clone()));
         }
         resident::start(&self.found, self.context.clone(), launch, self.resident.clone())

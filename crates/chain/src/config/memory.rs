@@ -62,13 +62,37 @@ fn large_frames(
     Some(frames)
 }
 
-/// Memory that a device shares.
+/// Memory that a device shares: its own, or ours where a peer maps it or it is of huge pages.
 fn region_of_device(
-    devices: &dyn Devices,
-    (device, place): (&str, &Passage),
-    len: usize,
+    memory: &Placed<Memory>,
+    (devices, device, place): (&dyn Devices, &str, &Passage),
+    (len, shared): (usize, bool),
+    notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
 ) -> Option<PacketMemory> {
+    let own = match region(memory, len, shared, notes) {
+        Some(Err(e)) => {
+            errors.push(not_shared(memory, &e));
+            return None;
+        }
+        Some(Ok(own)) => Some(devices.adopt(device, own)),
+        None => None,
+    };
+    match own {
+        Some(Ok(adopted)) => return Some(adopted),
+        Some(Err(why)) if shared => {
+            let message = format!("packet memory that a peer of memif maps: {why}");
+            let expected = "no 'zero_copy' in memif ports, or NFs on another device";
+            errors.push(place.error(message, expected));
+            return None;
+        }
+        Some(Err(why)) => {
+            let message = format!("'huge_pages' has no effect: {why}");
+            let at = memory.huge_pages.span();
+            notes.push(memory.source.error(at, message, "no 'huge_pages'"));
+        }
+        None => {}
+    }
     devices
         .allocate(device, len)
         .map_err(|why| {
@@ -76,6 +100,11 @@ fn region_of_device(
             errors.push(place.error(why, expected));
         })
         .ok()
+}
+
+fn not_shared(memory: &Placed<Memory>, error: &std::io::Error) -> SourceError {
+    let message = format!("cannot make packet memory that a peer can share: {error}");
+    memory.source.error(memory.frames.span(), message, "less packet memory")
 }
 
 /// Memory that a peer shares, or of huge pages; `None` for ordinary memory.
@@ -132,25 +161,14 @@ pub(super) fn make_pool(
     if let Some((device, place)) = device::sharing(memory, nfs, errors)
         && let Some(devices) = devices
     {
-        if shared {
-            let expected = "'zero_copy' of memif, or NFs on a device";
-            let message = "packet memory cannot be shared with a peer and a device";
-            errors.push(memory.source.error(0..0, message, expected));
-            return None;
-        }
-        if *memory.huge_pages.get_ref() {
-            let message = "a device allocates packet memory as it can; 'huge_pages' has no effect";
-            let place = memory.huge_pages.span();
-            notes.push(memory.source.error(place, message, "no 'huge_pages'"));
-        }
-        let region = region_of_device(devices, (device, &place), len, errors)?;
+        let at = (devices, device, &place);
+        let region = region_of_device(memory, at, (len, shared), notes, errors)?;
         return pool_of(memory, Pool::with_large(region, size, large), errors);
     }
     let pool = match region(memory, len, shared, notes) {
         Some(Ok(region)) => Pool::with_large(region, size, large),
         Some(Err(e)) => {
-            let message = format!("cannot make packet memory that a peer can share: {e}");
-            errors.push(memory.source.error(memory.frames.span(), message, "less packet memory"));
+            errors.push(not_shared(memory, &e));
             return None;
         }
         None => Pool::anonymous_with(frames, size, large),

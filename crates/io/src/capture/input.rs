@@ -292,4 +292,8 @@ impl Input for CaptureInput {
     fn shortfall(&self) -> Shortfall {
         self.intake.shortfall()
     }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.intake.taken())
+    }
 }

@@ -118,6 +118,8 @@ pub struct CaptureOutput {
     pending: Vec<Pending>,
     /// Bytes of whole records in the file.
     written: u64,
+    /// Packets that were copied into the buffer.
+    copied: u64,
     failed: bool,
 }
 
@@ -183,6 +185,7 @@ impl CaptureOutput {
             buffer: format.file_header(),
             pending: Vec::new(),
             written: 0,
+            copied: 0,
             failed: false,
         }
     }
@@ -212,6 +215,7 @@ impl CaptureOutput {
         let wire_len = wire_len.max(packet.len() as u32);
         let before = self.buffer.len();
         self.format.append(&mut self.buffer, packet, wire_len, timestamp);
+        self.copied += 1;
         self.pending.push(Pending { end: self.buffer.len(), len: packet.len() });
         let due = if self.gzip { self.member_is_full() } else { self.page_is_full(before) };
         due.map_or(Ok(()), |due| self.write_out(due))
@@ -311,6 +315,10 @@ impl Output for CaptureOutput {
             return Ok(()); // reported, and nothing is left
         }
         self.write_out(self.buffer.len())
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.copied)
     }
 }
 

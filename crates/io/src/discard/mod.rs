@@ -29,4 +29,8 @@ impl Output for DiscardOutput {
     fn flush(&mut self) -> Result<(), OutputFailure> {
         Ok(())
     }
+
+    fn copied(&self) -> Option<u64> {
+        Some(0)
+    }
 }

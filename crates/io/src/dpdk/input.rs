@@ -245,4 +245,8 @@ impl Input for DpdkInput {
     fn shortfall(&self) -> Shortfall {
         Shortfall { longest: self.longest, ..Shortfall::default() }
     }
+
+    fn copied(&self) -> Option<u64> {
+        Some(0)
+    }
 }

@@ -164,6 +164,11 @@ fn check(
             "a PCI address such as 0000:01:00.0, or a virtual device such as \
              net_af_packet0,iface=eth1",
         )),
+        Some(device) if device.is_of("net_af_xdp") => errors.push(section.error(
+            span,
+            "net_af_xdp receives into mbufs of its own, and not into packet memory",
+            "AF_XDP without DPDK: xdp = \"NAME\"",
+        )),
         Some(device) => {
             if let Some(name) = device.existing_interface() {
                 errors.extend(check_name(section, &Spanned::new(span, name.to_owned())));

@@ -64,12 +64,6 @@ impl DpdkOutput {
         self.device().mode()
     }
 
-    /// How many packets were copied before the driver had them.
-    #[cfg(test)]
-    pub(super) fn copied(&self) -> u64 {
-        self.copied
-    }
-
     fn device(&self) -> &Device {
         self.lease.device()
     }
@@ -201,6 +195,10 @@ impl Output for DpdkOutput {
 
     fn shortfall(&self) -> Shortfall {
         Shortfall { longest: self.longest, ..Shortfall::default() }
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.copied)
     }
 
     fn check(&mut self) -> Result<(), IoError> {

@@ -181,6 +181,10 @@ impl Input for GeneratorInput {
     fn shortfall(&self) -> Shortfall {
         self.intake.shortfall()
     }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.intake.taken())
+    }
 }
 
 #[cfg(test)]

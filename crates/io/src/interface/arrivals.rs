@@ -37,6 +37,8 @@ impl Sink<'_> {
 #[derive(Default)]
 pub(crate) struct Arrivals {
     intake: Intake,
+    /// Super-packets that were copied out of the ring.
+    supers: u64,
     /// A packet that becomes several, or does not fit in the ring.
     long: Option<Long>,
 }
@@ -62,6 +64,11 @@ impl Arrivals {
     /// What kept packets from being taken in.
     pub(crate) fn shortfall(&self) -> Shortfall {
         self.intake.shortfall()
+    }
+
+    /// The packets that were copied into packet memory.
+    pub(crate) fn copied(&self) -> u64 {
+        self.intake.taken() + self.supers
     }
 
     /// Whether segments are left for [`take_cut`](Self::take_cut), which come first.
@@ -91,6 +98,7 @@ impl Arrivals {
             return self.intake.take_tagged(arrival, slot.vlan, sink);
         }
         if offload.cuts() && take_whole(socket, &slot, offload, sink) {
+            self.supers += u64::from(!slot.elsewhere);
             return Taken::Settled;
         }
         let whole = if slot.elsewhere {

@@ -248,4 +248,8 @@ impl Input for InterfaceInput {
     fn shortfall(&self) -> Shortfall {
         self.arrivals.shortfall()
     }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.arrivals.copied())
+    }
 }

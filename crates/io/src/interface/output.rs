@@ -179,6 +179,10 @@ impl Output for InterfaceOutput {
         Shortfall { longest: self.longest, ..Shortfall::default() }
     }
 
+    fn copied(&self) -> Option<u64> {
+        Some(0)
+    }
+
     fn check(&mut self) -> Result<(), IoError> {
         if !self.socket.has_interface() {
             return Err(removed(&self.name));

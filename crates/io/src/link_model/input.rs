@@ -154,6 +154,10 @@ impl Input for ModelledInput {
         self.input.shortfall()
     }
 
+    fn copied(&self) -> Option<u64> {
+        self.input.copied()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // While packets are under way, their time is waited for, and when others arrive is noticed.
         if self.under_way.is_empty() { self.input.descriptor() } else { None }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thalweg_packet::{Batch, DropCounts, DropReason, Lanes};
 
 use super::bell::Bell;
-use crate::port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall};
+use crate::port::{Input, IoError, Lost, Output, OutputFailure, Received, Shortfall, copied_by};
 
 /// The places of the queues of a port, in which the watcher leaves those that it has opened again.
 pub(super) struct Places<P: ?Sized>(Vec<Place<P>>);
@@ -67,6 +67,8 @@ struct Queue<P: ?Sized> {
     at: usize,
     /// What kept packets from passing by queues that are gone.
     shortfall: Shortfall,
+    /// The packets that those have copied.
+    copied: Option<u64>,
 }
 
 impl<P: ?Sized> Queue<P> {
@@ -83,9 +85,10 @@ impl<P: ?Sized> Queue<P> {
     }
 
     /// Gives up the queue of an interface that was removed.
-    fn give_up(&mut self, shortfall: Shortfall) {
+    fn give_up(&mut self, shortfall: Shortfall, copied: Option<u64>) {
         self.there = None;
         self.shortfall = self.shortfall.with(shortfall);
+        self.copied = copied_by(self.copied, copied);
     }
 }
 
@@ -99,6 +102,7 @@ fn queues<P: ?Sized>(
         places: places.clone(),
         at,
         shortfall: Shortfall::default(),
+        copied: None,
     };
     queues.into_iter().enumerate().map(queue)
 }
@@ -125,8 +129,8 @@ impl Input for ReturningInput {
         match queue.receive(batch, most, drops) {
             // All packets before the removal were received.
             Err(IoError::Removed(_)) => {
-                let shortfall = queue.shortfall();
-                self.0.give_up(shortfall);
+                let (shortfall, copied) = (queue.shortfall(), queue.copied());
+                self.0.give_up(shortfall, copied);
                 Ok(Received::default())
             }
             other => other,
@@ -143,6 +147,11 @@ impl Input for ReturningInput {
     fn shortfall(&self) -> Shortfall {
         let there = self.0.there.as_ref().map(|queue| queue.shortfall());
         self.0.shortfall.with(there.unwrap_or_default())
+    }
+
+    fn copied(&self) -> Option<u64> {
+        let there = self.0.there.as_ref().and_then(|queue| queue.copied());
+        copied_by(self.0.copied, there)
     }
 }
 
@@ -172,8 +181,8 @@ impl ReturningOutput {
         self.lost.add(lost);
         let Some(there) = &mut self.queue.there else { return };
         self.lost.add(there.take_lost());
-        let shortfall = there.shortfall();
-        self.queue.give_up(shortfall);
+        let (shortfall, copied) = (there.shortfall(), there.copied());
+        self.queue.give_up(shortfall, copied);
     }
 
     /// The packets that were sent, if the interface was removed meanwhile.
@@ -230,6 +239,11 @@ impl Output for ReturningOutput {
     fn shortfall(&self) -> Shortfall {
         let there = self.queue.there.as_ref().map(|queue| queue.shortfall());
         self.queue.shortfall.with(there.unwrap_or_default())
+    }
+
+    fn copied(&self) -> Option<u64> {
+        let there = self.queue.there.as_ref().and_then(|queue| queue.copied());
+        copied_by(self.queue.copied, there)
     }
 
     fn check(&mut self) -> Result<(), IoError> {

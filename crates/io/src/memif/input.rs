@@ -39,6 +39,8 @@ pub struct MemifInput {
     /// Whether the peer was asked for interrupts.
     is_asleep: Cell<bool>,
     intake: Intake,
+    /// The packets that were copied: all of them, or with zero copy those in several buffers.
+    copied: u64,
     /// The calls that may still receive what a peer has sent that has gone.
     last_calls: u32,
 }
@@ -81,14 +83,9 @@ impl MemifInput {
             heard: Vec::new(),
             is_asleep: Cell::new(false),
             intake: Intake::default(),
+            copied: 0,
             last_calls: 0,
         })
-    }
-
-    /// How many packets of the present peer were copied: all of them, or with zero copy those that it
-    /// has put into several buffers.
-    pub fn copied(&self) -> u64 {
-        self.rings.ends.iter().map(|end| end.copied).sum()
     }
 
     /// Looks whether a peer came or went, and hears its interrupts then. What a peer has sent before
@@ -175,6 +172,7 @@ impl Input for MemifInput {
             let mut sink = Sink { batch, drops, received, intake, most, now };
             let end = &mut self.rings.ends[self.turn];
             let outcome = end.receive(self.share.get(&shared.receive, self.turn), &mut sink);
+            self.copied += std::mem::take(&mut end.copied);
             if let Err(fault) = outcome {
                 self.rings.accuse(self.lease.endpoint(), fault);
                 break;
@@ -189,6 +187,10 @@ impl Input for MemifInput {
 
     fn shortfall(&self) -> Shortfall {
         self.intake.shortfall()
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.copied)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

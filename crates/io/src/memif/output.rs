@@ -31,6 +31,8 @@ pub struct MemifOutput {
     is_stuck: bool,
     /// The longest packet dropped because it is longer than all buffers, in bytes.
     longest: usize,
+    /// The packets that were copied: all of them, or with zero copy those that the caller kept.
+    copied: u64,
 }
 
 impl MemifOutput {
@@ -51,14 +53,9 @@ impl MemifOutput {
             rings: Ends::new(),
             is_stuck: false,
             longest: 0,
+            copied: 0,
         };
         Ok(Share::each(most.clamp(1, settings.queues.into())).map(queue).collect())
-    }
-
-    /// How many packets for the present peer were copied: all of them, or with zero copy those that
-    /// the caller kept.
-    pub fn copied(&self) -> u64 {
-        self.rings.ends.iter().map(|end| end.copied).sum()
     }
 
     fn look(&mut self) -> Option<Arc<Shared>> {
@@ -91,6 +88,7 @@ impl MemifOutput {
                     sender.put_copy(channel, loans, batch.bytes(lane))
                 }
             };
+            self.copied += std::mem::take(&mut sender.copied);
             match put {
                 Ok(Put::Done) => {
                     self.is_stuck = false;
@@ -210,6 +208,10 @@ impl Output for MemifOutput {
 
     fn shortfall(&self) -> Shortfall {
         Shortfall { longest: self.longest, ..Shortfall::default() }
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.copied)
     }
 
     fn check(&mut self) -> Result<(), IoError> {

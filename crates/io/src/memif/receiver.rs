@@ -19,7 +19,7 @@ pub(super) struct Receiver {
     pub(super) parts: Vec<Part>,
     /// Frames that came back without a packet, to be offered again.
     pub(super) spare: Vec<Frame>,
-    /// The packets whose bytes were copied.
+    /// The packets whose bytes were copied since its owner has counted them.
     pub(super) copied: u64,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use thalweg_packet::Pool;
+use thalweg_packet::{MemoryKind, Pool};
 
 use super::address::Address;
 use super::endpoint::Endpoint;
@@ -112,9 +112,11 @@ fn check_pool(settings: &MemifSettings, pool: &Pool) -> Result<(), IoError> {
     let refused = |what| Err(IoError::Port { port: settings.title(), what });
     let (len, most) = (pool.memory().len() as u64, super::region::LONGEST);
     if pool.memory().file().is_none() {
-        let what = "its packet memory cannot be shared with a peer, since the run began without \
-                    'zero_copy'; expected a restart";
-        return refused(what.into());
+        let why = match pool.memory().kind() {
+            MemoryKind::Foreign => "a device has allocated it; expected no 'zero_copy'",
+            _ => "the run began without 'zero_copy'; expected a restart",
+        };
+        return refused(format!("its packet memory cannot be shared with a peer, since {why}"));
     }
     if len > most {
         return refused(format!(

@@ -17,7 +17,7 @@ pub(super) struct Sender {
     free: u16,
     /// Buffers for the packet in turn: memory for as many as the ring has.
     parts: Vec<Part>,
-    /// The packets whose bytes were copied.
+    /// The packets whose bytes were copied since its owner has counted them.
     pub(super) copied: u64,
 }
 

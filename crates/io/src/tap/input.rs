@@ -137,4 +137,8 @@ impl Input for TapInput {
     fn shortfall(&self) -> Shortfall {
         self.arrivals.shortfall()
     }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.arrivals.copied())
+    }
 }

@@ -125,6 +125,10 @@ impl Output for TapOutput {
         Shortfall { longest: self.longest, ..Shortfall::default() }
     }
 
+    fn copied(&self) -> Option<u64> {
+        Some(0)
+    }
+
     fn check(&mut self) -> Result<(), IoError> {
         if !self.queue.has_device() {
             return Err(removed(self.lease.name()));

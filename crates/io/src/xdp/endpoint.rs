@@ -230,9 +230,9 @@ fn attempts(mode: XdpMode, attachment: Attachment) -> &'static [XdpMode] {
 }
 
 /// Whether a driver can address frames wherever they begin: without huge pages, the pages that a frame
-/// crosses may lie apart.
+/// crosses may lie apart. Those of memory that a GPU's driver has allocated may, too.
 fn is_contiguous(pool: &Pool) -> bool {
-    !matches!(pool.memory().kind(), MemoryKind::Anonymous | MemoryKind::Shared)
+    pool.memory().kind() == MemoryKind::HugePages
 }
 
 /// Binds a socket to a queue, in the mode.
@@ -297,12 +297,24 @@ fn cannot_bind(settings: &XdpSettings, pool: &Pool, error: &io::Error) -> IoErro
             "it has no queue {queue}, or not in both directions; its queues: ethtool -l {name}"
         ),
         Some(libc::EOPNOTSUPP | libc::EINVAL) if *mode == XdpMode::ZeroCopy => {
-            let remedy = if is_contiguous(pool) {
-                "its driver does not do it; mode = \"copy\" or \"auto\" does without"
-            } else {
-                "it needs frames in huge pages: huge_pages = true in [memory]"
+            let remedy = match pool.memory().kind() {
+                MemoryKind::HugePages => {
+                    "its driver does not do it; mode = \"copy\" or \"auto\" does without"
+                }
+                MemoryKind::Foreign => {
+                    "it needs frames in huge pages, and a device has allocated packet memory; mode = \
+                     \"copy\" or \"auto\" does without"
+                }
+                _ => "it needs frames in huge pages: huge_pages = true in [memory]",
             };
             format!("mode = \"zero-copy\" is not available ({error}); {remedy}")
+        }
+        // The kernel cannot pin the pages of each driver's memory.
+        Some(libc::EFAULT | libc::ENOMEM) if pool.memory().kind() == MemoryKind::Foreign => {
+            format!(
+                "the kernel cannot receive into the packet memory that a device has allocated ({error}); \
+             expected another kind of port, such as interface = \"{name}\", or no NFs on the device"
+            )
         }
         Some(libc::ENETDOWN) => format!("it is down; set it up: ip link set dev {name} up"),
         Some(libc::ENOBUFS) => format!(

@@ -55,12 +55,6 @@ impl XdpInput {
         self.queue.endpoint().obtained.to_string()
     }
 
-    /// How many packets were copied after the kernel or the driver had put them into packet memory:
-    /// those of several buffers.
-    pub fn copied(&self) -> u64 {
-        self.queue.half().copied()
-    }
-
     /// Whether no packets have come for a while: then there is time for calls to the kernel.
     fn is_quiet(&mut self, is_vain: bool) -> bool {
         const WHILE: u32 = 64;
@@ -139,5 +133,9 @@ impl Input for XdpInput {
 
     fn shortfall(&self) -> Shortfall {
         self.queue.half().shortfall()
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.queue.half().copied())
     }
 }

@@ -27,6 +27,8 @@ mod output;
 mod program;
 mod receiver;
 mod registry;
+#[cfg(any(test, fuzzing))]
+mod replay;
 mod ring;
 mod sender;
 mod settings;
@@ -35,6 +37,8 @@ mod socket;
 pub use input::XdpInput;
 pub use kind::KIND;
 pub use output::XdpOutput;
+#[cfg(fuzzing)]
+pub use replay::replay;
 pub use settings::{XdpMode, XdpSettings};
 
 #[cfg(test)]

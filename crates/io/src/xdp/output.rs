@@ -67,12 +67,6 @@ impl XdpOutput {
         self.queue.endpoint().obtained.to_string()
     }
 
-    /// How many packets were copied before the kernel or the driver had them: those that the caller
-    /// keeps.
-    pub fn copied(&self) -> u64 {
-        self.queue.half().copied()
-    }
-
     /// Sends packets.
     fn transmit(
         &mut self,
@@ -187,6 +181,10 @@ impl Output for XdpOutput {
 
     fn shortfall(&self) -> Shortfall {
         Shortfall { longest: self.longest, ..Shortfall::default() }
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.queue.half().copied())
     }
 
     fn take_lost(&mut self) -> Lost {

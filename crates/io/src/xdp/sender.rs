@@ -189,6 +189,12 @@ impl Sender {
         self.ring.waiting() > 0
     }
 
+    /// The position after all descriptors that the kernel may take.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn published(&self) -> u32 {
+        self.head
+    }
+
     /// Returns the frames of packets that were sent to the pool.
     #[inline]
     pub(super) fn reap(&mut self) {

@@ -73,6 +73,12 @@ impl XdpSocket {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// A file in place of a socket: calls for packets fail.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn played(file: OwnedFd) -> Self {
+        Self(file)
+    }
+
     /// Makes all of `memory` known to the kernel, which keeps its pages.
     pub(super) fn register(&self, memory: &PacketMemory, chunks: Chunks) -> io::Result<()> {
         let registration = libc::xdp_umem_reg {

@@ -134,6 +134,7 @@ impl Outputs {
         for mut line in lines {
             for queue in line.ports.iter_mut().chain(line.unused.iter_mut().map(|(_, q)| q)) {
                 queue.counters.shortfall = queue.with(|port| port.shortfall());
+                queue.counters.copied = queue.copied_for(line.line);
             }
             line.add_counts(&mut all.counters);
             all.latency.merge(&line.latency);

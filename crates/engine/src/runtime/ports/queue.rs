@@ -54,6 +54,16 @@ impl OutputQueue {
         }
     }
 
+    /// The packets that the queue has copied, if it counts them; of several lines that share it, the first
+    /// one has the count.
+    pub(crate) fn copied_for(&self, line: usize) -> Option<u64> {
+        match &self.port {
+            Port::Own(port) => port.copied(),
+            Port::Shared(port) if line == self.number => lock(port).copied(),
+            Port::Shared(_) => None,
+        }
+    }
+
     /// Calls `act` with the queue, which no other line uses meanwhile.
     #[inline]
     pub(crate) fn with<R>(&mut self, act: impl FnOnce(&mut dyn Output) -> R) -> R {

@@ -394,6 +394,7 @@ impl Sources {
     pub(crate) fn finish(mut self, totals: &mut PortTotals) {
         for Source { input, counters, .. } in &mut self.all {
             counters.shortfall = input.shortfall();
+            counters.copied = input.copied();
         }
         self.count(totals);
     }

@@ -26,6 +26,23 @@ fn what_cannot_be_had_is_named() {
     });
 }
 
+/// The pages of such memory may lie apart, and the kernel may be unable to pin them.
+#[test]
+fn what_memory_of_another_owner_cannot_do_is_named() {
+    laboratory(|| {
+        let (foreign, unpinnable) =
+            (crate::foreign::pool(4096, 2048), crate::foreign::unpinnable_pool(4096, 2048));
+        let refused = refusal(&settings(XdpMode::ZeroCopy), &foreign);
+        assert!(refused.contains("and a device has allocated packet memory"), "{refused}");
+        for mode in [XdpMode::Auto, XdpMode::Copy, XdpMode::Generic] {
+            let refused = refusal(&settings(mode), &unpinnable);
+            let expected = "the kernel cannot receive into the packet memory that a device has";
+            assert!(refused.contains(expected), "{refused}");
+        }
+        assert_eq!((foreign.in_use(), unpinnable.in_use()), (0, 0));
+    });
+}
+
 #[test]
 fn an_interface_that_the_host_needs_is_taken_only_by_force() {
     laboratory(|| {
@@ -108,7 +125,7 @@ fn ports_share_packet_memory() {
             assert_eq!(receive(&mut right_in, &mut back, &mut drops), 1);
             assert!(back.bytes(0) == packet(number, 1000));
         }
-        assert_eq!((input.copied(), output.copied(), drops.total()), (0, 0, 0));
+        assert_eq!((input.copied(), output.copied(), drops.total()), (Some(0), Some(0), 0));
         // The first one registered the memory; the other one keeps it.
         drop(input);
         let more = filled(&ours, &[packet(1, 60)]);
