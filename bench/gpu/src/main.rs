@@ -194,7 +194,8 @@ fn cpu_seconds() -> f64 {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [device, rounds, seconds, lanes, work_groups, functions, rules @ ..] = &arguments[..] else {
+    let [device, rounds, seconds, lanes, work_groups, functions, rules @ ..] = &arguments[..]
+    else {
         return Err(
             "usage: thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS FUNCTIONS [RULES...]"
                 .into(),

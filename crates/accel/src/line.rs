@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_nf::device::{
-    DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace, DeviceReturn, DeviceShare, DeviceWork, Devices,
+    DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace, DeviceReturn, DeviceShare,
+    DeviceWork, Devices,
 };
 use thalweg_packet::{Batch, PacketMemory, Pool};
 
@@ -68,7 +69,7 @@ impl Installed {
             return Ok(*function);
         }
         let function = fastest(device, work)?;
-        log::info!("{}: '{}' does '{}' the fastest", key.0, function.name, key.1);
+        log::info!("{}: '{}' is the fastest form of '{}'", key.0, function.name, key.1);
         known.insert(key, function);
         Ok(function)
     }
@@ -113,7 +114,8 @@ impl Devices for Installed {
         let is_possible = device.free_work_groups().is_none_or(|free| needed <= free);
         for DeviceShare { place, work, lines } in shares {
             // Without room for all work-groups, the start is refused, for which nothing needs measuring.
-            let function = if is_possible { self.fastest(&*device, &work) } else { Ok(work.function) };
+            let function =
+                if is_possible { self.fastest(&*device, &work) } else { Ok(work.function) };
             let (function, table) = (function.map_err(|e| e.to_string())?, work.table);
             partitions.push(Partition { function, table, work_groups: place.work_groups });
             of_shares.push((lines, place));

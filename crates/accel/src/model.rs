@@ -42,7 +42,8 @@ fn run(packets: u32, split: Option<Split>) {
         };
         let pool = Arc::new(Pool::anonymous(packets as usize, 512).unwrap());
         let (region, patience) = ((*region).clone(), Duration::from_secs(3600));
-        let mut syncer = Syncer::new(region.clone(), pool.clone(), vec![(vec![0], split)], patience);
+        let mut syncer =
+            Syncer::new(region.clone(), pool.clone(), vec![(vec![0], split)], patience);
         let mut back = Vec::new();
         let mut next = 0;
         while back.len() < packets as usize {

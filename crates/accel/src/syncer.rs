@@ -130,7 +130,8 @@ impl<T> Syncer<T> {
             let group = &mut own.groups[own.next];
             if group.has_room(&self.region, slots) {
                 let entry = Entry { frame: job.frame, tag: job.tag };
-                let is_sealed = group.put_all(&self.region, request, split, entry, &mut self.counts);
+                let is_sealed =
+                    group.put_all(&self.region, request, split, entry, &mut self.counts);
                 if is_sealed {
                     own.next = (own.next + 1) % own.groups.len();
                 }

@@ -174,7 +174,8 @@ fn pieces_of_a_packet_and_tables_in_local_memory_change_no_result() {
 fn the_function_that_is_faster_on_the_device_is_found() {
     const SLOW: DeviceFunction = DeviceFunction {
         name: "slow",
-        source: "uint2 slow(global uchar *bytes, uint len, uint2 argument, global const uchar *table) {
+        source:
+            "uint2 slow(global uchar *bytes, uint len, uint2 argument, global const uchar *table) {
             volatile global uchar *read = bytes;
             uint odd = 0;
             for (uint at = 0; at < 100 * len; at++) odd ^= read[at % len] & 1;
@@ -185,7 +186,8 @@ fn the_function_that_is_faster_on_the_device_is_found() {
     };
     const FAST: DeviceFunction = DeviceFunction {
         name: "fast",
-        source: "uint2 fast(global uchar *bytes, uint len, uint2 argument, global const uchar *table) {
+        source:
+            "uint2 fast(global uchar *bytes, uint len, uint2 argument, global const uchar *table) {
             return (uint2)(bytes[0] & 1, len);
         }",
         ..SLOW
@@ -195,7 +197,8 @@ fn the_function_that_is_faster_on_the_device_is_found() {
         for (function, others) in [(SLOW, &[FAST]), (FAST, &[SLOW])] {
             let table: Vec<u8> = (0..=255).collect();
             let samples = vec![(vec![1; 300], [0; 2]), (vec![2; 200], [1; 2])];
-            let alternatives = Some(Alternatives { functions: others, table: table.clone(), samples });
+            let alternatives =
+                Some(Alternatives { functions: others, table: table.clone(), samples });
             let work = DeviceWork { function, table, alternatives };
             // Threads run the portable code, whatever the function.
             let expected = if backend.name() == "soft" { function.name } else { "fast" };

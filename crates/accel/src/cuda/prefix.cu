@@ -47,6 +47,5 @@ void vstore4(uchar4 bytes, ulong at, uchar *to)
 uint4 operator^(uint4 a, uint4 b) { return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w); }
 uint4 &operator^=(uint4 &a, uint4 b) { return a = a ^ b; }
 uint rotate(uint word, uint bits) { return __funnelshift_l(word, word, bits); }
-uint min(uint a, uint b) { return a < b ? a : b; }
 uint bitselect(uint a, uint b, uint mask) { return (a & ~mask) | (b & mask); }
 

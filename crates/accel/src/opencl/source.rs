@@ -46,7 +46,8 @@ fn add(text: &mut String, functions: &[DeviceFunction]) {
     for (number, function) in functions.iter().enumerate() {
         let (name, words) = (function.name, words(function));
         let local = if words == 0 { "" } else { ", near" };
-        let call = format!("    case {number}: return {name}(bytes, len, argument, table{local});\n");
+        let call =
+            format!("    case {number}: return {name}(bytes, len, argument, table{local});\n");
         calls += &call;
         near += &format!("    case {number}: return {words};\n");
         most = most.max(words);

@@ -134,7 +134,8 @@ fn bytes_that_are_no_packet_stay_as_they_are() {
     let keys = keys();
     let table = table(&[(&keys[0].0, &keys[0].1)]);
     let devices = backends();
-    for (backend, form) in devices.all.iter().flat_map(|backend| [(backend, ESP), (backend, ESP_SLICED)])
+    for (backend, form) in
+        devices.all.iter().flat_map(|backend| [(backend, ESP), (backend, ESP_SLICED)])
     {
         let (mut accelerator, pool) = start(&**backend, form, &table);
         let mut syncer = accelerator.syncers(1).unwrap().remove(0);

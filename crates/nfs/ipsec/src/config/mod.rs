@@ -45,8 +45,8 @@ pub(super) struct Options {
     /// for their tunnel. Without it the tunnel's `source` is used, if that is IPv6.
     #[schemars(with = "Option<String>")]
     icmp6_source: Option<Spanned<Ipv6Addr>>,
-    /// Whether the time that a device takes must not depend on keys and packets, which others who use it may
-    /// measure; otherwise the device uses what is faster there. On the processor it never does.
+    /// Whether the time that a device takes for ciphers must not depend on keys and packets, as others who use
+    /// the device may measure it. By default the device uses what is faster. It changes nothing on the processor.
     #[serde(default)]
     constant_time: bool,
 }

@@ -117,7 +117,10 @@ void esp_add(uint *q, global const uint *key)
 void esp_slice(uint *q)
 {
     for (uint i = 0; i < 8; i += 2) ESP_SWAP(q[i], q[i + 1], 1, 0x55555555u);
-    for (uint i = 0; i < 8; i += i % 2 ? 3 : 1) ESP_SWAP(q[i], q[i + 2], 2, 0x33333333u);
+    for (uint i = 0; i < 8; i += 4) {
+        ESP_SWAP(q[i], q[i + 2], 2, 0x33333333u);
+        ESP_SWAP(q[i + 1], q[i + 3], 2, 0x33333333u);
+    }
     for (uint i = 0; i < 4; i++) ESP_SWAP(q[i], q[i + 4], 4, 0x0f0f0f0fu);
 }
 
@@ -128,21 +131,36 @@ uint4 esp_even(uint a, uint b, uint c, uint d)
     return (uint4)(bitselect(a, c, mask), bitselect(b, d, mask), bitselect(c, a, mask), bitselect(d, b, mask));
 }
 
+// The round after which a plane has been shifted by k rounds. With k written out, rotations are by constants.
+#define ESP_ROUND(k) do { \
+        esp_sub(q); \
+        esp_mix(q, k); \
+        esp_add(q, key += 8); \
+    } while (0)
+
 uint4 esp_sliced_encrypt(uint4 block, global const uint *key)
 {
     uint q[8] = {block.x, 0, block.y, 0, block.z, 0, block.w, 0};
     esp_slice(q);
     esp_add(q, key);
-    for (uint round = 1; round < 10; round++) {
-        esp_sub(q);
-        esp_mix(q, round % 4);
-        esp_add(q, key + 8 * round);
+    ESP_ROUND(1);
+    for (uint turn = 0; turn < 2; turn++) {
+        ESP_ROUND(2);
+        ESP_ROUND(3);
+        ESP_ROUND(0);
+        ESP_ROUND(1);
     }
     esp_sub(q);
-    esp_add(q, key + 80);
+    esp_add(q, key + 8);
     esp_slice(q);
     return esp_even(q[0], q[2], q[4], q[6]);
 }
+
+#define ESP_UNROUND(k) do { \
+        esp_unsub(q); \
+        esp_add(q, key -= 8); \
+        esp_unmix(q, k); \
+    } while (0)
 
 void esp_sliced_decrypt(uint4 *first, uint4 *second, global const uint *key)
 {
@@ -150,14 +168,16 @@ void esp_sliced_decrypt(uint4 *first, uint4 *second, global const uint *key)
     const uint4 b = esp_even(second->x, second->y, second->z, second->w);
     uint q[8] = {a.x, b.x, a.y, b.y, a.z, b.z, a.w, b.w};
     esp_slice(q);
-    esp_add(q, key + 80);
-    for (uint round = 9; round > 0; round--) {
-        esp_unsub(q);
-        esp_add(q, key + 8 * round);
-        esp_unmix(q, round % 4);
+    esp_add(q, key += 80);
+    ESP_UNROUND(1);
+    for (uint turn = 0; turn < 2; turn++) {
+        ESP_UNROUND(0);
+        ESP_UNROUND(3);
+        ESP_UNROUND(2);
+        ESP_UNROUND(1);
     }
     esp_unsub(q);
-    esp_add(q, key);
+    esp_add(q, key - 8);
     esp_slice(q);
     *first = (uint4)(q[0], q[2], q[4], q[6]);
     *second = (uint4)(q[1], q[3], q[5], q[7]);

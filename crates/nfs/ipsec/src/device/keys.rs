@@ -45,9 +45,5 @@ fn alternatives() -> Alternatives {
     let (seals, opens) = (argument(0, false, None), argument(0, true, None));
     let mut sealed = clear.clone();
     (ESP.scalar)(&mut sealed, seals, &table);
-    Alternatives {
-        functions: &[ESP_SLICED],
-        table,
-        samples: vec![(clear, seals), (sealed, opens)],
-    }
+    Alternatives { functions: &[ESP_SLICED], table, samples: vec![(clear, seals), (sealed, opens)] }
 }

@@ -31,7 +31,7 @@ pub const LITERALS: DeviceFunction = DeviceFunction {
 };
 
 /// From more bytes of payload than this on, several work-items walk: docs/gpu.md has what that costs.
-const PIECE: usize = 512;
+const PIECE: usize = 1024;
 
 /// A literal lies whole in one of two pieces.
 fn join(a: [u32; 2], b: [u32; 2]) -> [u32; 2] {
