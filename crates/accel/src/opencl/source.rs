@@ -49,7 +49,7 @@ fn add(text: &mut String, functions: &[DeviceFunction]) {
         let call =
             format!("    case {number}: return {name}(bytes, len, argument, table{local});\n");
         calls += &call;
-        near += &format!("    case {number}: return {words};\n");
+        writeln!(near, "    case {number}: return {words};").expect("a string takes all");
         most = most.max(words);
     }
     write!(

@@ -182,8 +182,6 @@ impl Blueprint for TestBlueprint {
             source: "",
             near: 0,
             split: None,
-            near: 0,
-            split: None,
             scalar: |bytes, _, _| [bytes[0].into(), 0],
         };
         Some(DeviceWork { function, table: Vec::new(), alternatives: None })
