@@ -97,7 +97,7 @@ proptest! {
         });
         let texts: Vec<_> = texts.into_iter().chain(padded).collect();
         for text in &texts {
-            for kind in 0..KINDS + 1 {
+            for kind in 0..=KINDS {
                 let pieces: Vec<_> = split.pieces(text.len(), most).collect();
                 prop_assert!((1..=most).contains(&pieces.len()));
                 prop_assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (0, text.len()));
