@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """How many packets a second pass a function on a device, by the way in which they reach it? And a chain?
 
-    bench/gpu.py [--device opencl:0] [--rounds 5] [--seconds 0.5] [--rules FILE...] [--csv FILE]
+    bench/gpu.py [--device opencl:0] [--rounds 5] [--seconds 0.5] [--functions all] [--rules FILE...] [--csv FILE]
     bench/gpu.py chain [--device opencl:0] [--rounds 5] [--seconds 2] [--program PROGRAM ...]
 
 Ways: a kernel that stays and shared memory (`resident`), a launch for each batch in shared memory
 (`shared`) or with copies to memory of the device and back (`copied`), with batches of 32 and of 1,024
 packets; and the function's reference on a core of the processor (`scalar`). Functions: `reflect`, which
-swaps two addresses, `esp`, which encrypts and authenticates (AES-128-CBC, HMAC-SHA1-96), and `literals`, which
-looks for the contents of rules in payloads of UDP with random bytes: those of the rule files, or 1,000 that are
-made up; and `hop`, which looks up a destination among 100,000 routes of IPv4. All ways are measured in turn, in each round; the table has medians.
+swaps two addresses, `esp`, which encrypts and authenticates (AES-128-CBC, HMAC-SHA1-96), and `esp opens`, the
+reverse, both with AES by tables, and by planes of bits (`esp_sliced`); `literals`, which looks for the contents
+of rules in payloads of UDP with random bytes, long ones in pieces, and `literals whole`, without pieces: those of
+the rule files, or 1,000 that are made up; and `hop`, which looks up a destination among 100,000 routes of IPv4.
+All ways are measured in turn, in each round; the table has medians. Launches have no pieces.
 
 On PoCL, the device is one thread, so that each way has one core of the device and one of ours.
 `thalweg devices` lists what the machine has.
@@ -38,7 +40,7 @@ def measure(options):
     """Packets a second by function, size and way: a list each."""
     environment = {"POCL_MAX_PTHREAD_COUNT": "1", "POCL_WORK_GROUP_METHOD": "loops", **os.environ}
     arguments = [options.device, options.rounds, options.seconds, options.lanes, options.work_groups,
-                 *options.rules]
+                 options.functions, *options.rules]
     output = subprocess.run([PROGRAM, *map(str, arguments)], env=environment, check=True, text=True,
                             stdout=subprocess.PIPE).stdout
     rates = collections.defaultdict(list)
@@ -138,6 +140,7 @@ def main():
     parser.add_argument("--seconds", type=float, help="of each measurement; 0.5, or 2 of a chain")
     parser.add_argument("--lanes", type=int, default=32, help="work-items of a work-group")
     parser.add_argument("--work-groups", type=int, default=1)
+    parser.add_argument("--functions", default="all", help="with commas between them")
     parser.add_argument("--rules", nargs="+", default=[], help="files for literals")
     parser.add_argument("--csv", help="write all measurements here")
     parser.add_argument("--workers", type=int, default=1, help="of a chain")

@@ -1,9 +1,9 @@
 //! Packets a second through a function on a device, by the way in which packets reach it; a line of JSON for
 //! each measurement. `bench/gpu.py` runs this.
 //!
-//!     thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS [RULES...]
+//!     thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS FUNCTIONS [RULES...]
 //!
-//! `literals` looks for the contents of the rule files, or for made-up ones.
+//! FUNCTIONS are names with commas between them, or `all`. `literals` looks for the contents of the rule files, or for made-up ones.
 //! In each round every way is measured once, one after the other.
 
 use std::error::Error;
@@ -14,7 +14,7 @@ use serde_json::json;
 use thalweg_accel::{
     Accelerator, Backend, Job, OpenCl, Options, Partition, REFLECT, Soft, Transfer,
 };
-use thalweg_ipsec::device::{DONE, ESP, argument, table};
+use thalweg_ipsec::device::{DONE, ESP, ESP_SLICED, argument, table};
 use thalweg_nf::device::DeviceFunction;
 use thalweg_nids::device::{Automaton, LITERALS, Literal};
 use thalweg_packet::{Frame, Pool};
@@ -37,6 +37,7 @@ const LONGEST: usize = 1600;
 
 /// What is measured: a function, and what it is called with.
 struct Work {
+    name: &'static str,
     function: DeviceFunction,
     table: Vec<u8>,
     argument: [u32; 2],
@@ -44,41 +45,69 @@ struct Work {
     len: fn(usize) -> usize,
     /// Whether a result is right.
     is_right: fn([u32; 2]) -> bool,
+    /// What each packet is before the function changes it, if that matters; as long as the longest.
+    before: Option<fn(&Work, usize) -> Vec<u8>>,
+}
+
+/// A packet of ESP that is authentic, of the bytes for packets of this size on the wire.
+fn sealed(work: &Work, size: usize) -> Vec<u8> {
+    let mut bytes = vec![0x55; (work.len)(size)];
+    (ESP.scalar)(&mut bytes, argument(0, false, None), &work.table);
+    bytes
 }
 
 fn works(rules: &[String]) -> Result<Vec<Work>, Box<dyn Error>> {
+    let contents = if rules.is_empty() { made_up() } else { of_rules(rules)? };
     let reflect = Work {
+        name: REFLECT.name,
         function: REFLECT,
         table: Vec::new(),
         argument: [0; 2],
         len: |size| size - 4,
         is_right: |_| true,
+        before: None,
     };
-    let esp = Work {
-        function: ESP,
+    let esp = |name, function, opens| Work {
+        name,
+        function,
         table: table(&[(&[7; 16], &[9; 20])]),
-        argument: argument(0, false, None),
+        argument: argument(0, opens, None),
         // In the tunnel, 14 bytes of Ethernet are outside, and 4 of the check sequence nowhere.
         len: |size| 24 + (size - 18 + 2).next_multiple_of(16) + 12,
         is_right: |result| result[0] == DONE,
+        before: opens.then_some(sealed),
     };
-    let literals = Work {
-        function: LITERALS,
-        table: if rules.is_empty() { made_up() } else { of_rules(rules)? },
+    let literals = |name, function| Work {
+        name,
+        function,
+        table: contents.clone(),
         argument: [1, 0],
         // The payload of UDP in IPv4.
         len: |size| size - 4 - 14 - 20 - 8,
         is_right: |result| result[1] != 0,
+        before: None,
     };
     let hop = Work {
+        name: HOP.name,
         function: HOP,
         table: routes()?,
         argument: [0; 2],
         // A destination of IPv4, however long the packet.
         len: |_| 4,
         is_right: |result| result[1] != 0,
+        before: None,
     };
-    Ok(vec![reflect, esp, literals, hop])
+    let whole = DeviceFunction { split: None, ..LITERALS };
+    Ok(vec![
+        reflect,
+        esp("esp", ESP, false),
+        esp("esp opens", ESP, true),
+        esp("esp_sliced", ESP_SLICED, false),
+        esp("esp_sliced opens", ESP_SLICED, true),
+        literals("literals", LITERALS),
+        literals("literals whole", whole),
+        hop,
+    ])
 }
 
 /// The table of 100,000 routes to random prefixes of 16 to 24 bits.
@@ -130,17 +159,50 @@ struct Settings {
     work_groups: usize,
 }
 
-/// How many packets went through, and in what time.
-type Rate = (u64, f64);
+/// How many packets went through, in what time, and with how much time of processors.
+type Rate = (u64, f64, f64);
+
+/// A measurement that goes on.
+struct Clock {
+    start: Instant,
+    cpu: f64,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { start: Instant::now(), cpu: cpu_seconds() }
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    fn rate(&self, packets: u64) -> Rate {
+        (packets, self.elapsed(), cpu_seconds() - self.cpu)
+    }
+}
+
+/// The time that all threads of this process have had of processors.
+fn cpu_seconds() -> f64 {
+    let of_thread = |task: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    };
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    tasks.filter_map(of_thread).sum::<f64>() / 1e9
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [device, rounds, seconds, lanes, work_groups, rules @ ..] = &arguments[..] else {
+    let [device, rounds, seconds, lanes, work_groups, functions, rules @ ..] = &arguments[..]
+    else {
         return Err(
-            "usage: thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS [RULES...]".into()
+            "usage: thalweg-bench-gpu DEVICE ROUNDS SECONDS LANES WORK_GROUPS FUNCTIONS [RULES...]"
+                .into(),
         );
     };
-    let works = works(rules)?;
+    let mut works = works(rules)?;
+    works.retain(|work| functions == "all" || functions.split(',').any(|name| name == work.name));
     let settings = Settings {
         seconds: seconds.parse()?,
         lanes: lanes.parse()?,
@@ -164,10 +226,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                     }
                 }
                 ways.push(("scalar", scalar(&pool, work, size, &settings)));
-                for (way, (packets, seconds)) in ways {
+                for (way, (packets, seconds, cpu)) in ways {
                     let line = json!({
-                        "device": backend.name(), "function": work.function.name, "size": size, "way": way,
+                        "device": backend.name(), "function": work.name, "size": size, "way": way,
                         "round": round, "packets": packets, "seconds": seconds,
+                        "cpu_seconds": cpu,
                     });
                     println!("{line}");
                 }
@@ -189,7 +252,11 @@ fn frames(pool: &Pool, number: usize) -> Vec<Frame> {
     frames
 }
 
-fn job(frame: Frame, work: &Work, size: usize) -> Job<()> {
+/// A job for a packet, which is `before` if it is given.
+fn job(pool: &Pool, mut frame: Frame, work: &Work, size: usize, before: Option<&[u8]>) -> Job<()> {
+    if let Some(before) = before {
+        pool.bytes_mut(&mut frame)[START..START + before.len()].copy_from_slice(before);
+    }
     Job { frame, bytes: START..START + (work.len)(size), argument: work.argument, tag: () }
 }
 
@@ -208,15 +275,17 @@ fn resident(
     let Settings { seconds, lanes, work_groups } = *settings;
     let (function, table) = (work.function, work.table.clone());
     let partition = Partition { function, table, work_groups };
-    let options = Options { lanes, rows: 64, ..Options::default() };
+    // A machine that others use may stand still for a while.
+    let patience = Duration::from_secs(60);
+    let options = Options { lanes, rows: 64, patience, ..Options::default() };
     let mut accelerator = Accelerator::start(backend, vec![partition], options, pool.clone())?;
     let mut syncer = accelerator.syncers(1)?.remove(0);
     let mut frames = frames(pool, UNDER_WAY);
-    let (mut packets, start) = (0, Instant::now());
-    let until = Duration::from_secs_f64(seconds);
-    while start.elapsed() < until {
+    let before = work.before.map(|before| before(work, size));
+    let (mut packets, clock) = (0, Clock::start());
+    while clock.elapsed() < seconds {
         while let Some(frame) = frames.pop() {
-            if let Err(job) = syncer.submit(0, job(frame, work, size)) {
+            if let Err(job) = syncer.submit(0, job(pool, frame, work, size, before.as_deref())) {
                 frames.push(job.frame);
                 break;
             }
@@ -230,13 +299,13 @@ fn resident(
             std::thread::yield_now();
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let rate = clock.rate(packets);
     while syncer.under_way() > 0 {
         syncer.poll(|done| frames.push(done.frame))?;
         std::thread::yield_now();
     }
     pool.give_back(frames);
-    Ok((packets, seconds))
+    Ok(rate)
 }
 
 /// Through a launch for each batch.
@@ -251,8 +320,10 @@ fn launched(
     let limits = (batch, (work.len)(size));
     let mut batches = opencl.batches(work.function, &work.table, pool.clone(), transfer, limits)?;
     let mut frames = frames(pool, batch);
+    let before = work.before.map(|before| before(work, size));
     let mut batch = |frames: &mut Vec<Frame>| {
-        let jobs = frames.drain(..).map(|frame| job(frame, work, size)).collect();
+        let job = |frame| job(pool, frame, work, size, before.as_deref());
+        let jobs = frames.drain(..).map(job).collect();
         batches.run(jobs, |done| {
             check(work, done.result);
             frames.push(done.frame);
@@ -260,28 +331,32 @@ fn launched(
     };
     // The first launch compiles.
     batch(&mut frames)?;
-    let (mut packets, start) = (0, Instant::now());
-    while start.elapsed().as_secs_f64() < settings.seconds {
+    let (mut packets, clock) = (0, Clock::start());
+    while clock.elapsed() < settings.seconds {
         batch(&mut frames)?;
         packets += frames.len() as u64;
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let rate = clock.rate(packets);
     pool.give_back(frames);
-    Ok((packets, seconds))
+    Ok(rate)
 }
 
 /// On this thread, by the function's reference.
 fn scalar(pool: &Pool, work: &Work, size: usize, settings: &Settings) -> Rate {
     let mut frames = frames(pool, UNDER_WAY);
-    let (mut packets, start) = (0, Instant::now());
-    while start.elapsed().as_secs_f64() < settings.seconds {
+    let before = work.before.map(|before| before(work, size));
+    let (mut packets, clock) = (0, Clock::start());
+    while clock.elapsed() < settings.seconds {
         for frame in &mut frames {
             let bytes = &mut pool.bytes_mut(frame)[START..START + (work.len)(size)];
+            if let Some(before) = &before {
+                bytes.copy_from_slice(before);
+            }
             check(work, (work.function.scalar)(bytes, work.argument, &work.table));
         }
         packets += frames.len() as u64;
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let rate = clock.rate(packets);
     pool.give_back(frames);
-    (packets, seconds)
+    rate
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thalweg_nf::device::DeviceFunction;
+use thalweg_nf::device::{DeviceFunction, Split};
 use thalweg_packet::Pool;
 
 use crate::backend::{Backend, Launch, Resident};
@@ -59,8 +59,7 @@ pub struct Accelerator {
 
 /// The work-groups of a partition.
 struct Share {
-    /// The name of its function.
-    function: &'static str,
+    function: DeviceFunction,
     work_groups: usize,
     /// Whether their queues have their syncers.
     is_divided: bool,
@@ -95,7 +94,7 @@ impl Accelerator {
         let functions = partitions.iter().map(|partition| partition.function).collect();
         let share = |partition: &Partition| {
             let Partition { function, work_groups, .. } = partition;
-            Share { function: function.name, work_groups: *work_groups, is_divided: false }
+            Share { function: *function, work_groups: *work_groups, is_divided: false }
         };
         let shares = partitions.iter().map(share).collect();
         let launch = Launch { region: region.clone(), pool: pool.clone(), functions };
@@ -138,8 +137,9 @@ impl Accelerator {
     pub fn syncers<T>(&mut self, number: usize) -> Result<Vec<Syncer<T>>, AccelError> {
         let mut shares = vec![Vec::new(); number];
         for partition in 0..self.shares.len() {
+            let split = self.shares[partition].function.split;
             for (share, groups) in shares.iter_mut().zip(self.divide(partition, number)?) {
-                share.push(groups);
+                share.push((groups, split));
             }
         }
         let patience = self.options.patience;
@@ -161,7 +161,8 @@ impl Accelerator {
         patience: Duration,
     ) -> Result<Vec<Syncer<T>>, AccelError> {
         let shares = self.divide(partition, number)?;
-        Ok(shares.into_iter().map(|groups| self.syncer(vec![groups], patience)).collect())
+        let split = self.shares[partition].function.split;
+        Ok(shares.into_iter().map(|groups| self.syncer(vec![(groups, split)], patience)).collect())
     }
 
     /// The work-groups of a partition, in disjoint sets.
@@ -169,7 +170,7 @@ impl Accelerator {
         let first = self.shares[..partition].iter().map(|share| share.work_groups).sum::<usize>();
         let Share { function, work_groups, is_divided } = &mut self.shares[partition];
         if *work_groups < number.max(1) {
-            let (function, has) = (*function, *work_groups);
+            let (function, has) = (function.name, *work_groups);
             return Err(AccelError::TooFewWorkGroups { syncers: number, function, has });
         }
         assert!(!std::mem::replace(is_divided, true), "a queue has one syncer");
@@ -177,7 +178,11 @@ impl Accelerator {
         Ok((0..number).map(|of| all.clone().skip(of).step_by(number).collect()).collect())
     }
 
-    fn syncer<T>(&self, partitions: Vec<Vec<usize>>, patience: Duration) -> Syncer<T> {
+    fn syncer<T>(
+        &self,
+        partitions: Vec<(Vec<usize>, Option<Split>)>,
+        patience: Duration,
+    ) -> Syncer<T> {
         Syncer::new(self.region.clone(), self.pool.clone(), partitions, patience)
     }
 

@@ -45,6 +45,11 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Whether it runs the OpenCL C of functions, and not their portable code.
+    fn compiles(&self) -> bool {
+        true
+    }
+
     /// Starts the work-groups of `launch`, which it keeps until they have ended.
     ///
     /// # Errors

@@ -9,11 +9,20 @@ pub(crate) struct Entry<T> {
     pub(crate) tag: T,
 }
 
-/// By slot of a work-group's queue: the packet in it.
+/// What is in a slot.
+#[derive(Debug)]
+pub(crate) enum Content<T> {
+    /// A piece of the packet of a later slot.
+    Piece,
+    /// A packet, or its last piece.
+    Packet(Entry<T>),
+}
+
+/// By slot of a work-group's queue: what is in it.
 #[derive(Debug)]
 pub(crate) struct Entries<T> {
     lanes: usize,
-    slots: Vec<Option<Entry<T>>>,
+    slots: Vec<Option<Content<T>>>,
 }
 
 impl<T> Entries<T> {
@@ -25,20 +34,23 @@ impl<T> Entries<T> {
         (row as usize & (self.slots.len() / self.lanes - 1)) * self.lanes + lane
     }
 
-    pub(crate) fn put(&mut self, row: u32, lane: usize, entry: Entry<T>) {
+    pub(crate) fn put(&mut self, row: u32, lane: usize, content: Content<T>) {
         let at = self.at(row, lane);
         debug_assert!(self.slots[at].is_none(), "a slot holds one packet");
-        self.slots[at] = Some(entry);
+        self.slots[at] = Some(content);
     }
 
-    /// Takes the packet of a slot; `None` for a dummy.
-    pub(crate) fn take(&mut self, row: u32, lane: usize) -> Option<Entry<T>> {
+    /// Takes what is in a slot; `None` for a dummy.
+    pub(crate) fn take(&mut self, row: u32, lane: usize) -> Option<Content<T>> {
         let at = self.at(row, lane);
         self.slots[at].take()
     }
 
     /// Takes all packets.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Entry<T>> {
-        self.slots.iter_mut().filter_map(Option::take)
+        self.slots.iter_mut().filter_map(|slot| match slot.take() {
+            Some(Content::Packet(entry)) => Some(entry),
+            Some(Content::Piece) | None => None,
+        })
     }
 }

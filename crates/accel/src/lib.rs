@@ -28,6 +28,8 @@ pub use syncer::{Counts, Done, Job, Syncer};
 mod accelerator;
 #[cfg(not(loom))]
 mod backend;
+#[cfg(not(loom))]
+mod choice;
 #[cfg(all(feature = "cuda", not(loom)))]
 pub mod cuda;
 #[cfg(not(loom))]
@@ -47,6 +49,8 @@ mod soft;
 pub use accelerator::{Accelerator, Options, Partition};
 #[cfg(not(loom))]
 pub use backend::{Backend, Launch, Resident};
+#[cfg(not(loom))]
+pub use choice::fastest;
 #[cfg(all(feature = "cuda", not(loom)))]
 pub use cuda::Cuda;
 #[cfg(not(loom))]

@@ -5,13 +5,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_nf::device::{
-    DeviceFault, DeviceJob, DeviceLine, DevicePlace, DeviceReturn, DeviceShare, DeviceWork, Devices,
+    DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace, DeviceReturn, DeviceShare,
+    DeviceWork, Devices,
 };
 use thalweg_packet::{Batch, PacketMemory, Pool};
 
 use crate::accelerator::{Accelerator, Options, Partition};
 use crate::backend::Backend;
+use crate::choice::fastest;
 use crate::devices::{Residency, devices, open_cuda};
+use crate::error::AccelError;
 use crate::opencl::OpenCl;
 use crate::soft::Soft;
 use crate::syncer::{Done, Job, Syncer};
@@ -20,6 +23,8 @@ use crate::syncer::{Done, Job, Syncer};
 #[derive(Default)]
 pub struct Installed {
     opened: Mutex<HashMap<String, Arc<dyn Backend>>>,
+    /// By device and function: the one that the device is fastest with, of the function and its alternatives.
+    fastest: Mutex<HashMap<(String, &'static str), DeviceFunction>>,
 }
 
 impl Installed {
@@ -45,6 +50,28 @@ impl Installed {
         let device = opened.entry(place).or_insert(device).clone();
         opened.insert(at.to_owned(), device.clone());
         Ok(device)
+    }
+}
+
+impl Installed {
+    /// The function for some work on a device, which is measured the first time.
+    fn fastest(
+        &self,
+        device: &dyn Backend,
+        work: &DeviceWork,
+    ) -> Result<DeviceFunction, AccelError> {
+        if work.alternatives.is_none() {
+            return Ok(work.function);
+        }
+        let key = (device.name(), work.function.name);
+        let mut known = self.fastest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = known.get(&key) {
+            return Ok(*function);
+        }
+        let function = fastest(device, work)?;
+        log::info!("{}: '{}' is the fastest form of '{}'", key.0, function.name, key.1);
+        known.insert(key, function);
+        Ok(function)
     }
 }
 
@@ -87,7 +114,13 @@ impl Devices for Installed {
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
         let device = self.open(at)?;
         let (mut partitions, mut of_shares) = (Vec::new(), Vec::new());
-        for DeviceShare { place, work: DeviceWork { function, table }, lines } in shares {
+        let needed = shares.iter().map(|share| share.place.work_groups).sum::<usize>();
+        let is_possible = device.free_work_groups().is_none_or(|free| needed <= free);
+        for DeviceShare { place, work, lines } in shares {
+            // Without room for all work-groups, the start is refused, for which nothing needs measuring.
+            let function =
+                if is_possible { self.fastest(&*device, &work) } else { Ok(work.function) };
+            let (function, table) = (function.map_err(|e| e.to_string())?, work.table);
             partitions.push(Partition { function, table, work_groups: place.work_groups });
             of_shares.push((lines, place));
         }

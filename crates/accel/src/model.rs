@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use loom::sync::Arc as LoomArc;
 use loom::thread;
+use thalweg_nf::device::Split;
 use thalweg_packet::{PacketMemory, Pool};
 
 use crate::region::{Region, Shape};
@@ -19,7 +20,7 @@ fn region() -> Arc<Region> {
 }
 
 /// Sends `packets` packets through a work-group on a thread of its own, in a queue of fewer slots.
-fn run(packets: u32) {
+fn run(packets: u32, split: Option<Split>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
@@ -29,7 +30,10 @@ fn run(packets: u32) {
             thread::spawn(move || {
                 let mut seen = Vec::new();
                 let work = |request: crate::slot::Request| {
-                    seen.push(request.argument[0]);
+                    // Once for pieces that follow each other.
+                    if seen.last() != Some(&request.argument[0]) {
+                        seen.push(request.argument[0]);
+                    }
                     [request.argument[0] + 100, request.len]
                 };
                 work_group::serve(&region, 0, work, thread::yield_now);
@@ -38,7 +42,8 @@ fn run(packets: u32) {
         };
         let pool = Arc::new(Pool::anonymous(packets as usize, 512).unwrap());
         let (region, patience) = ((*region).clone(), Duration::from_secs(3600));
-        let mut syncer = Syncer::new(region.clone(), pool.clone(), vec![vec![0]], patience);
+        let mut syncer =
+            Syncer::new(region.clone(), pool.clone(), vec![(vec![0], split)], patience);
         let mut back = Vec::new();
         let mut next = 0;
         while back.len() < packets as usize {
@@ -70,10 +75,17 @@ fn run(packets: u32) {
 
 #[test]
 fn packets_reach_the_work_group_once_and_come_back_in_order() {
-    run(3);
+    run(3, None);
 }
 
 #[test]
 fn rows_are_used_again_once_they_are_collected() {
-    run(5);
+    run(5, None);
+}
+
+#[test]
+fn pieces_of_a_packet_come_back_as_one() {
+    // The third packet has two pieces, which are in two rows.
+    let join = |a: [u32; 2], b: [u32; 2]| [a[0].max(b[0]), a[1] + b[1]];
+    run(4, Some(Split { piece: 1, overlap: 0, join }));
 }

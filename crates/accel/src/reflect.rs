@@ -6,6 +6,8 @@ use thalweg_nf::device::DeviceFunction;
 pub const REFLECT: DeviceFunction = DeviceFunction {
     name: "reflect",
     source: include_str!("reflect.cl"),
+    near: 0,
+    split: None,
     scalar: |bytes, argument, _| {
         if let Some(addresses) = bytes.first_chunk_mut::<12>() {
             let (destination, source) = addresses.split_at_mut(6);

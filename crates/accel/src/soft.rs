@@ -39,6 +39,10 @@ impl Backend for Soft {
         Ok(memory)
     }
 
+    fn compiles(&self) -> bool {
+        false
+    }
+
     fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {
         let launch = Arc::new(launch);
         let mut threads = Vec::new();
@@ -82,7 +86,8 @@ fn work(pool: &Pool, scalar: Scalar, table: &[u8], request: Request) -> [u32; 2]
     // SAFETY: the bytes lie in the memory, as was just checked.
     let first = unsafe { memory.base().as_ptr().add(start) };
     // SAFETY: as above; the syncer owns the frame of these bytes while the row is the work-group's, and
-    // nothing else reads or writes them: a row has a slot of its own for each frame.
+    // nothing else reads or writes them: a frame has a slot of its own in its row, or several, for pieces, in rows
+    // of this work-group, which works on one after the other.
     let bytes = unsafe { std::slice::from_raw_parts_mut(first, len) };
     scalar(bytes, request.argument, table)
 }

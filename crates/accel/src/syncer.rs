@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use thalweg_nf::device::Split;
 use thalweg_packet::{Frame, Pool};
 
-use crate::entries::{Entries, Entry};
+use crate::entries::{Content, Entries, Entry};
 use crate::error::Fault;
 use crate::region::{Region, Shape, State};
 use crate::slot::Request;
@@ -62,6 +63,8 @@ pub struct Counts {
 
 #[derive(Debug)]
 struct Groups<T> {
+    /// How the function's jobs are divided.
+    split: Option<Split>,
     groups: Vec<Group<T>>,
     /// The one that gets the next packet.
     next: usize,
@@ -77,30 +80,36 @@ struct Group<T> {
     /// Slots filled in the row that is not sealed.
     filled: usize,
     entries: Entries<T>,
+    /// The result for the pieces so far of a packet whose others are not collected.
+    joined: Option<[u32; 2]>,
     /// Since when it has not moved on, if it has work.
     stands_since: Option<Instant>,
 }
 
 impl<T> Syncer<T> {
-    /// A syncer of these work-groups, by partition.
+    /// A syncer of these work-groups, by partition, and of how jobs are divided there.
     pub(crate) fn new(
         region: Arc<Region>,
         pool: Arc<Pool>,
-        partitions: Vec<Vec<usize>>,
+        partitions: Vec<(Vec<usize>, Option<Split>)>,
         patience: Duration,
     ) -> Self {
         let Shape { rows, lanes, .. } = region.shape();
         let group = |index| {
             let entries = Entries::new(rows, lanes);
-            Group { index, sealed: 0, collected: 0, filled: 0, entries, stands_since: None }
+            let (sealed, collected, filled, stands_since) = (0, 0, 0, None);
+            Group { index, sealed, collected, filled, entries, joined: None, stands_since }
         };
-        let groups =
-            |own: Vec<usize>| Groups { groups: own.into_iter().map(group).collect(), next: 0 };
+        let groups = |(own, split): (Vec<usize>, _)| {
+            let groups = own.into_iter().map(group).collect();
+            Groups { split, groups, next: 0 }
+        };
         let partitions = partitions.into_iter().map(groups).collect();
         Self { region, pool, partitions, patience, under_way: 0, counts: Counts::default() }
     }
 
-    /// Gives a packet to the function of partition number `partition`.
+    /// Gives a packet to the function of partition number `partition`, in pieces if it is long and the
+    /// function allows it: on work-items next to each other, and with one result.
     ///
     /// # Errors
     /// Hands the job back when all queues of that partition are full: [`poll`](Self::poll) makes room.
@@ -114,11 +123,15 @@ impl<T> Syncer<T> {
         let offset = (self.pool.offset_of(frame) + bytes.start) as u64;
         let request = Request { offset, len: bytes.len() as u32, argument: job.argument };
         let own = &mut self.partitions[partition];
+        let split = own.split.filter(|split| bytes.len() > split.piece);
+        let lanes = self.region.shape().lanes;
+        let slots = split.map_or(1, |split| split.pieces(bytes.len(), lanes).count());
         for _ in 0..own.groups.len() {
             let group = &mut own.groups[own.next];
-            if group.has_room(&self.region) {
+            if group.has_room(&self.region, slots) {
                 let entry = Entry { frame: job.frame, tag: job.tag };
-                let is_sealed = group.put(&self.region, request, entry, &mut self.counts);
+                let is_sealed =
+                    group.put_all(&self.region, request, split, entry, &mut self.counts);
                 if is_sealed {
                     own.next = (own.next + 1) % own.groups.len();
                 }
@@ -141,8 +154,8 @@ impl<T> Syncer<T> {
     /// What the device did wrong; it is to be given up then: [`abandon`](Self::abandon).
     pub fn poll(&mut self, mut each: impl FnMut(Done<T>)) -> Result<usize, Fault> {
         let before = self.under_way;
-        for group in self.partitions.iter_mut().flat_map(|own| &mut own.groups) {
-            let back = group.collect(&self.region, &mut each)?;
+        for (split, group) in self.partitions.iter_mut().flat_map(Groups::each) {
+            let back = group.collect(&self.region, split, &mut each)?;
             self.under_way -= back;
             group.seal_if_idle(&self.region, &mut self.counts);
             if back == 0 {
@@ -180,10 +193,46 @@ impl<T> Syncer<T> {
     }
 }
 
+impl<T> Groups<T> {
+    /// The work-groups, each with how its jobs are divided.
+    fn each(&mut self) -> impl Iterator<Item = (Option<Split>, &mut Group<T>)> {
+        let split = self.split;
+        self.groups.iter_mut().map(move |group| (split, group))
+    }
+}
+
 impl<T> Group<T> {
-    /// Whether the row at `sealed` has a slot that is neither filled nor the device's.
-    fn has_room(&self, region: &Region) -> bool {
-        (self.sealed.wrapping_sub(self.collected) as usize) < region.shape().rows
+    /// Whether this number of slots, at most a row, are neither filled nor the device's.
+    fn has_room(&self, region: &Region, slots: usize) -> bool {
+        let Shape { rows, lanes, .. } = region.shape();
+        let free = rows - self.sealed.wrapping_sub(self.collected) as usize;
+        self.filled + slots <= free * lanes
+    }
+
+    /// Fills slots with a request, or with its pieces, the last of which has the packet; returns whether that
+    /// filled a row, which is sealed then.
+    fn put_all(
+        &mut self,
+        region: &Region,
+        request: Request,
+        split: Option<Split>,
+        entry: Entry<T>,
+        counts: &mut Counts,
+    ) -> bool {
+        let Some(split) = split else {
+            return self.put(region, request, Content::Packet(entry), counts);
+        };
+        let pieces = split.pieces(request.len as usize, region.shape().lanes);
+        let (mut pieces, mut entry, mut is_sealed) = (pieces.peekable(), Some(entry), false);
+        while let Some(bytes) = pieces.next() {
+            let offset = request.offset + bytes.start as u64;
+            let piece = Request { offset, len: bytes.len() as u32, ..request };
+            let is_last = pieces.peek().is_none();
+            let packet = if is_last { entry.take() } else { None };
+            let content = packet.map_or(Content::Piece, Content::Packet);
+            is_sealed |= self.put(region, piece, content, counts);
+        }
+        is_sealed
     }
 
     /// Fills a slot; returns whether that filled the row, which is sealed then.
@@ -191,11 +240,11 @@ impl<T> Group<T> {
         &mut self,
         region: &Region,
         request: Request,
-        entry: Entry<T>,
+        content: Content<T>,
         counts: &mut Counts,
     ) -> bool {
         region.slot(self.index, self.sealed, self.filled).write(request);
-        self.entries.put(self.sealed, self.filled, entry);
+        self.entries.put(self.sealed, self.filled, content);
         self.filled += 1;
         let is_full = self.filled == region.shape().lanes;
         if is_full {
@@ -224,7 +273,12 @@ impl<T> Group<T> {
     }
 
     /// Takes rows back.
-    fn collect(&mut self, region: &Region, each: &mut impl FnMut(Done<T>)) -> Result<usize, Fault> {
+    fn collect(
+        &mut self,
+        region: &Region,
+        split: Option<Split>,
+        each: &mut impl FnMut(Done<T>),
+    ) -> Result<usize, Fault> {
         let done = region.done(self.index);
         if done.wrapping_sub(self.collected) > self.sealed.wrapping_sub(self.collected) {
             return Err(Fault::Index { work_group: self.index, done, sealed: self.sealed });
@@ -232,13 +286,22 @@ impl<T> Group<T> {
         let mut back = 0;
         while self.collected != done {
             for lane in 0..region.shape().lanes {
-                let Some(Entry { frame, tag }) = self.entries.take(self.collected, lane) else {
+                let Some(content) = self.entries.take(self.collected, lane) else {
                     // Slots are filled from the first.
                     break;
                 };
-                let result = region.slot(self.index, self.collected, lane).result();
-                back += 1;
-                each(Done { frame, result, tag });
+                let own = region.slot(self.index, self.collected, lane).result();
+                let result = match (self.joined.take(), split) {
+                    (Some(joined), Some(split)) => (split.join)(joined, own),
+                    _ => own,
+                };
+                match content {
+                    Content::Piece => self.joined = Some(result),
+                    Content::Packet(Entry { frame, tag }) => {
+                        back += 1;
+                        each(Done { frame, result, tag });
+                    }
+                }
             }
             self.collected = self.collected.wrapping_add(1);
             self.stands_since = None;

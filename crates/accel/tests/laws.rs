@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use common::backends;
 use proptest::prelude::*;
-use thalweg_accel::{Accelerator, Backend, Fault, Job, Options, Partition, REFLECT, Soft, Syncer};
-use thalweg_nf::device::DeviceFunction;
+use thalweg_accel::{
+    Accelerator, Backend, Fault, Job, Options, Partition, REFLECT, Soft, Syncer, fastest,
+};
+use thalweg_nf::device::{Alternatives, DeviceFunction, DeviceWork, Split};
 use thalweg_packet::{Frame, Pool};
 
 /// Adds up the bytes and a number of the table, and returns the sum and the place of the first zero.
@@ -26,12 +28,31 @@ const SUM: DeviceFunction = DeviceFunction {
         }
         return (uint2)(sum, first);
     }",
+    near: 0,
+    split: None,
     scalar: |bytes, argument, table| {
         let sum = u32::from(table[argument[0] as usize])
             + bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
         let first = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(argument[1] as u8));
         [sum, first as u32]
+    },
+};
+
+/// Counts the bytes that the part of the table in local memory has as odd, and all bytes; in pieces.
+const ODD: DeviceFunction = DeviceFunction {
+    name: "odd",
+    source: "uint2 odd(global uchar *bytes, uint len, uint2 argument, global const uchar *table,
+                       local const uchar *near) {
+        uint odd = 0;
+        for (uint at = 0; at < len; at++) odd += near[bytes[at]] & 1;
+        return (uint2)(odd, len);
+    }",
+    near: 256,
+    split: Some(Split { piece: 400, overlap: 0, join: |a, b| [a[0] + b[0], a[1] + b[1]] }),
+    scalar: |bytes, _, table| {
+        let odd = bytes.iter().filter(|byte| table[usize::from(**byte)] & 1 == 1).count();
+        [odd as u32, bytes.len() as u32]
     },
 };
 
@@ -58,7 +79,16 @@ fn packets() -> impl Strategy<Value = Vec<Sent>> {
 /// Sends packets through a syncer; checks that each comes back once, with the bytes and the result of
 /// its function.
 fn send(syncer: &mut Syncer<usize>, pool: &Pool, packets: &[Sent]) {
-    let functions = [REFLECT, SUM];
+    send_to([REFLECT, SUM], syncer, pool, packets);
+}
+
+/// The same for these functions, by partition.
+fn send_to(
+    functions: [DeviceFunction; 2],
+    syncer: &mut Syncer<usize>,
+    pool: &Pool,
+    packets: &[Sent],
+) {
     let table: Vec<u8> = (0..=255).collect();
     let mut waiting: VecDeque<usize> = (0..packets.len()).collect();
     let mut back = vec![false; packets.len()];
@@ -113,6 +143,69 @@ fn packets_come_back_once_as_their_function_leaves_them() {
         proptest!(cases, |(packets in packets())| send(&mut syncer.borrow_mut(), &pool, &packets));
         assert!(accelerator.stop(), "{} ends", backend.name());
         assert_eq!(pool.in_use(), 0, "{}", backend.name());
+    }
+}
+
+#[test]
+fn pieces_of_a_packet_and_tables_in_local_memory_change_no_result() {
+    // The second has at most as many pieces as a row has slots.
+    let short = Split { piece: 5, ..ODD.split.unwrap() };
+    let functions = [ODD, DeviceFunction { split: Some(short), ..ODD }];
+    let devices = backends();
+    for backend in &devices.all {
+        let pool = pool(&**backend, 256);
+        let options =
+            Options { lanes: 8, rows: 2, patience: Duration::from_secs(20), ..Options::default() };
+        let partitions = functions.map(|function| partition(function, 2)).to_vec();
+        let mut accelerator =
+            Accelerator::start(&**backend, partitions, options, pool.clone()).unwrap();
+        let mut syncers = accelerator.syncers(1).unwrap();
+        let cases = ProptestConfig::with_cases(thalweg_testkit::cases(20));
+        let syncer = std::cell::RefCell::new(&mut syncers[0]);
+        proptest!(cases, |(packets in packets())| {
+            send_to(functions, &mut syncer.borrow_mut(), &pool, &packets);
+        });
+        assert!(accelerator.stop(), "{} ends", backend.name());
+        assert_eq!(pool.in_use(), 0, "{}", backend.name());
+    }
+}
+
+#[test]
+fn the_function_that_is_faster_on_the_device_is_found() {
+    const SLOW: DeviceFunction = DeviceFunction {
+        name: "slow",
+        source:
+            "uint2 slow(global uchar *bytes, uint len, uint2 argument, global const uchar *table) {
+            volatile global uchar *read = bytes;
+            uint odd = 0;
+            for (uint at = 0; at < 100 * len; at++) odd ^= read[at % len] & 1;
+            return (uint2)(odd, len);
+        }",
+        near: 0,
+        ..ODD
+    };
+    const FAST: DeviceFunction = DeviceFunction {
+        name: "fast",
+        source:
+            "uint2 fast(global uchar *bytes, uint len, uint2 argument, global const uchar *table) {
+            return (uint2)(bytes[0] & 1, len);
+        }",
+        ..SLOW
+    };
+    let devices = backends();
+    for backend in &devices.all {
+        for (function, others) in [(SLOW, &[FAST]), (FAST, &[SLOW])] {
+            let table: Vec<u8> = (0..=255).collect();
+            let samples = vec![(vec![1; 300], [0; 2]), (vec![2; 200], [1; 2])];
+            let alternatives =
+                Some(Alternatives { functions: others, table: table.clone(), samples });
+            let work = DeviceWork { function, table, alternatives };
+            // Threads run the portable code, whatever the function.
+            let expected = if backend.name() == "soft" { function.name } else { "fast" };
+            assert_eq!(fastest(&**backend, &work).unwrap().name, expected, "{}", backend.name());
+            let alone = DeviceWork { alternatives: None, ..work };
+            assert_eq!(fastest(&**backend, &alone).unwrap().name, function.name);
+        }
     }
 }
 
@@ -251,6 +344,8 @@ fn a_work_group_that_does_not_answer_is_a_fault_and_keeps_its_frames() {
     const STUCK: DeviceFunction = DeviceFunction {
         name: "stuck",
         source: "",
+        near: 0,
+        split: None,
         scalar: |_, _, _| {
             thread::sleep(Duration::from_millis(500));
             [0; 2]

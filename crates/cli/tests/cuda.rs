@@ -6,13 +6,17 @@ mod support;
 use support::succeeds;
 use thalweg_accel::cuda::compile;
 use thalweg_accel::{AccelError, REFLECT, Shape};
+use thalweg_ipsec::device::{ESP, ESP_SLICED};
+use thalweg_nids::device::LITERALS;
+use thalweg_router::device::HOP;
 use thalweg_testkit::peer;
 
 #[test]
 fn functions_of_nfs_compile_into_one_kernel() {
     let shape = Shape { work_groups: 2, lanes: 32, rows: 64 };
     for capability in [(7, 0), (9, 0)] {
-        match compile(shape, &[thalweg_ipsec::device::ESP, REFLECT], capability) {
+        let functions = [ESP, ESP_SLICED, LITERALS, HOP, REFLECT];
+        match compile(shape, &functions, capability) {
             Err(AccelError::Missing(why)) => return peer::missing(&format!("NVRTC: {why}")),
             Err(e) => panic!("{e}"),
             Ok(ptx) => assert!(ptx.contains(".visible .entry resident("), "{ptx}"),

@@ -1,6 +1,7 @@
 //! Functions that a device runs on packets: the part of an NF that takes the time.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +19,44 @@ pub struct DeviceFunction {
     /// Its name: an identifier of C.
     pub name: &'static str,
     /// OpenCL C that defines `uint2 NAME(global uchar *bytes, uint len, uint2 argument, global const
-    /// uchar *table)`. Other names in it begin with `NAME_`, as several functions become one kernel.
+    /// uchar *table)`; with bytes that are `near`, it has `local const uchar *near` in addition. Other names in
+    /// it begin with `NAME_`, as several functions become one kernel; a text that several functions share
+    /// guards itself against a second inclusion.
     pub source: &'static str,
+    /// How many bytes at the start of the table each work-group copies to its local memory when it starts, at
+    /// most [`MOST_NEAR`]; 0 for none.
+    pub near: usize,
+    /// How long jobs are divided among work-items; `None` if the function needs all bytes at once, or changes
+    /// them.
+    pub split: Option<Split>,
     /// The same on a processor.
     pub scalar: Scalar,
 }
+
+/// How the bytes of a long job are divided into pieces, each for a work-item of its own, so that the others of a
+/// work-group, which run in step, need not wait for the one with the longest packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Split {
+    /// From more bytes than this on, there are several pieces; about as many are in each.
+    pub piece: usize,
+    /// How many bytes each piece has in common with the next one.
+    pub overlap: usize,
+    /// The result of the function for two neighbouring pieces, from those for each.
+    pub join: fn([u32; 2], [u32; 2]) -> [u32; 2],
+}
+
+impl Split {
+    /// The pieces of `len` bytes, at least one and at most `most`.
+    pub fn pieces(self, len: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+        let number = len.div_ceil(self.piece.max(1)).clamp(1, most.max(1));
+        let each = len.div_ceil(number).max(1);
+        let piece = move |start: usize| start..(start + each + self.overlap).min(len);
+        (0..len.max(1)).step_by(each).map(piece)
+    }
+}
+
+/// The most bytes of a table in local memory: every device has as many for each of its work-groups.
+pub const MOST_NEAR: usize = 16 << 10;
 
 /// Works on the bytes of a job in place, by its argument and a table; returns its result.
 ///
@@ -37,6 +71,20 @@ pub struct DeviceWork {
     pub function: DeviceFunction,
     /// What it reads in addition to packets.
     pub table: Vec<u8>,
+    /// Other functions that would do the same.
+    pub alternatives: Option<Alternatives>,
+}
+
+/// Functions with the same results as another one, from the same table. Which of them is the fastest depends on
+/// the device, which is measured with packets of these.
+#[derive(Clone, Debug)]
+pub struct Alternatives {
+    /// The others.
+    pub functions: &'static [DeviceFunction],
+    /// A table to measure with, without secrets.
+    pub table: Vec<u8>,
+    /// Packets, and what the functions are to do with them: the same number of each is measured. At least one.
+    pub samples: Vec<(Vec<u8>, [u32; 2])>,
 }
 
 /// A packet for a device.

@@ -1,7 +1,8 @@
 //! The text of a kernel as CUDA C++: that for OpenCL, translated.
 //!
 //! Most of it is what `prefix.cu` defines. Not words of which CUDA's own are made (`__global__` expands to
-//! `global` in parentheses), and not literals of vectors, `(uint2)(a, b)`, which are calls in C++.
+//! `global` in parentheses), not literals of vectors, `(uint2)(a, b)`, which are calls in C++, and not
+//! `local`, which declares memory, or what a pointer points to: then `const` follows.
 
 use thalweg_nf::device::DeviceFunction;
 
@@ -48,7 +49,8 @@ fn translated(text: &str) -> String {
             all += name;
             rest = &after[1..];
         } else {
-            all += word(name);
+            let is_pointer = name == "local" && after.starts_with(" const ");
+            all += if is_pointer { "" } else { word(name) };
         }
     }
     all + rest
@@ -63,6 +65,7 @@ mod tests {
         for (opencl, cuda) in [
             ("kernel void k(global uint *a)", "extern \"C\" __global__ void k( uint *a)"),
             ("local uint ends, sealed;", "__shared__ uint ends, sealed;"),
+            ("f(local const uint *a)", "f( const uint *a)"),
             ("return (uint2)(a.x, (uint)b);", "return make_uint2(a.x, (uint)b);"),
             ("(uint4)((uint4)(1, 2).x)", "make_uint4(make_uint4(1, 2).x)"),
             ("(uchar4)(w >> 24)", "make_uchar4(w >> 24)"),

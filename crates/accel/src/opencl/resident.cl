@@ -1,8 +1,8 @@
 // A work-group of a resident kernel: the device's side of the protocol in region.rs.
 //
 // Defined ahead of this text: LANES, ROWS, LINE (words of a line), SLOTS_AT (the word at which slots
-// begin), PAUSE (what a work-group does before it looks again), slots, and the functions with `work`,
-// which calls one by its number.
+// begin), PAUSE (what a work-group does before it looks again), NEAR (words of local memory), slots, and the
+// functions, by their numbers: `work` calls one, `near_words` returns how much of its table is in local memory.
 
 #if defined(__opencl_c_atomic_scope_all_devices) || __OPENCL_C_VERSION__ == 200
 #define EVERYWHERE memory_scope_all_svm_devices
@@ -30,9 +30,12 @@ void resident(global uint *region, global uchar *packets)
     global slot_t *slots = (global slot_t *)(region + SLOTS_AT) + (ulong)group * ROWS * LANES + lane;
     const uint function = host_line[1], table_len = host_line[3];
     global const uchar *table = (global const uchar *)(region + host_line[2]);
-    local uint ends, sealed;
+    local uint ends, sealed, near[NEAR];
     uint done = 0;
 
+    // Seen by all work-items after the first barrier.
+    const uint copied = min(near_words(function), table_len / 4);
+    for (uint at = lane; at < copied; at += LANES) near[at] = ((global const uint *)table)[at];
     if (lane == 0) release(device_line + 1, 1);
     for (;;) {
         if (lane == 0) {
@@ -49,7 +52,8 @@ void resident(global uint *region, global uchar *packets)
             if (slot->flag) {
                 const uint2 argument = (uint2)(slot->argument[0], slot->argument[1]);
                 const uint2 result =
-                    work(function, packets + slot->offset, slot->length, argument, table);
+                    work(function, packets + slot->offset, slot->length, argument, table,
+                         (local const uchar *)near);
                 slot->result[0] = result.x;
                 slot->result[1] = result.y;
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use thalweg_nf::device::DeviceFunction;
+use thalweg_nf::device::{DeviceFunction, MOST_NEAR};
 
 use crate::region::{LINE, Shape};
 
@@ -31,7 +31,8 @@ pub(super) fn of_batches(functions: &[DeviceFunction]) -> String {
     text
 }
 
-/// Adds functions, and `work`, which calls one by its number.
+/// Adds functions; `work`, which calls one by its number; `near_words`, which returns how many words at the
+/// start of its table are in local memory; and `NEAR`, the most of them.
 fn add(text: &mut String, functions: &[DeviceFunction]) {
     let mut written: Vec<&str> = Vec::new();
     for function in functions {
@@ -40,11 +41,25 @@ fn add(text: &mut String, functions: &[DeviceFunction]) {
             written.push(function.name);
         }
     }
-    *text += "uint2 work(uint function, global uchar *bytes, uint len, uint2 argument, \
-             global const uchar *table)\n{\n    switch (function) {\n";
-    for (number, DeviceFunction { name, .. }) in functions.iter().enumerate() {
-        writeln!(text, "    case {number}: return {name}(bytes, len, argument, table);")
-            .expect("a string takes all");
+    let words = |function: &DeviceFunction| function.near.min(MOST_NEAR) / 4;
+    let (mut calls, mut near, mut most) = (String::new(), String::new(), 1);
+    for (number, function) in functions.iter().enumerate() {
+        let (name, words) = (function.name, words(function));
+        let local = if words == 0 { "" } else { ", near" };
+        let call =
+            format!("    case {number}: return {name}(bytes, len, argument, table{local});\n");
+        calls += &call;
+        writeln!(near, "    case {number}: return {words};").expect("a string takes all");
+        most = most.max(words);
     }
-    *text += "    default: return (uint2)(0, 0);\n    }\n}\n";
+    write!(
+        text,
+        "\n#define NEAR {most}\n\
+         uint2 work(uint function, global uchar *bytes, uint len, uint2 argument, \
+         global const uchar *table, local const uchar *near)\n{{\n    switch (function) {{\n\
+         {calls}    default: return (uint2)(0, 0);\n    }}\n}}\n\
+         uint near_words(uint function)\n{{\n    switch (function) {{\n\
+         {near}    default: return 0;\n    }}\n}}\n"
+    )
+    .expect("a string takes all");
 }

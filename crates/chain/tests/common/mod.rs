@@ -180,9 +180,11 @@ impl Blueprint for TestBlueprint {
         let function = DeviceFunction {
             name: "first",
             source: "",
+            near: 0,
+            split: None,
             scalar: |bytes, _, _| [bytes[0].into(), 0],
         };
-        Some(DeviceWork { function, table: Vec::new() })
+        Some(DeviceWork { function, table: Vec::new(), alternatives: None })
     }
 
     fn overlaps_on_device(&self) -> bool {

@@ -11,7 +11,8 @@ use std::time::Duration;
 use common::backends;
 use proptest::prelude::*;
 use thalweg_accel::{Accelerator, Backend, Job, Options, Partition, Syncer};
-use thalweg_ipsec::device::{DONE, ESP, REFUSED, argument, table};
+use thalweg_ipsec::device::{DONE, ESP, ESP_SLICED, REFUSED, argument, table};
+use thalweg_nf::device::DeviceFunction;
 use thalweg_packet::Pool;
 
 /// A packet: the association, the blocks of the body, the upper half of the number, what fills it, and
@@ -33,11 +34,15 @@ fn keys() -> Vec<([u8; 16], [u8; 20])> {
     (0..3).map(keys).collect()
 }
 
-/// Starts ESP with this table on a device, and a pool in its memory.
-fn start(backend: &dyn Backend, table: &[u8]) -> (Accelerator, Arc<Pool>) {
+/// Starts a form of ESP with this table on a device, and a pool in its memory.
+fn start(
+    backend: &dyn Backend,
+    function: DeviceFunction,
+    table: &[u8],
+) -> (Accelerator, Arc<Pool>) {
     let memory = backend.allocate(Pool::region_len(128, 2048)).unwrap();
     let pool = Arc::new(Pool::new(memory, 2048).unwrap());
-    let partition = Partition { function: ESP, table: table.to_vec(), work_groups: 1 };
+    let partition = Partition { function, table: table.to_vec(), work_groups: 1 };
     let options = Options { patience: Duration::from_secs(20), ..Options::default() };
     (Accelerator::start(backend, vec![partition], options, pool.clone()).unwrap(), pool)
 }
@@ -70,12 +75,22 @@ fn through(
 
 #[test]
 fn packets_are_sealed_and_opened_as_by_the_portable_code() {
+    sealed_and_opened(ESP);
+}
+
+#[test]
+fn an_aes_in_planes_of_bits_seals_and_opens_the_same() {
+    sealed_and_opened(ESP_SLICED);
+}
+
+/// Compares a form with the portable code, on all devices.
+fn sealed_and_opened(form: DeviceFunction) {
     let keys = keys();
     let associations: Vec<_> = keys.iter().map(|(key, auth_key)| (key, auth_key)).collect();
     let table = table(&associations);
     let devices = backends();
     for backend in &devices.all {
-        let (mut accelerator, pool) = start(&**backend, &table);
+        let (mut accelerator, pool) = start(&**backend, form, &table);
         let syncer = RefCell::new(accelerator.syncers(1).unwrap().remove(0));
         let cases = ProptestConfig::with_cases(thalweg_testkit::cases(30));
         let (sealed, refused) = (RefCell::new(0), RefCell::new(0));
@@ -119,8 +134,10 @@ fn bytes_that_are_no_packet_stay_as_they_are() {
     let keys = keys();
     let table = table(&[(&keys[0].0, &keys[0].1)]);
     let devices = backends();
-    for backend in &devices.all {
-        let (mut accelerator, pool) = start(&**backend, &table);
+    for (backend, form) in
+        devices.all.iter().flat_map(|backend| [(backend, ESP), (backend, ESP_SLICED)])
+    {
+        let (mut accelerator, pool) = start(&**backend, form, &table);
         let mut syncer = accelerator.syncers(1).unwrap().remove(0);
         let packets: Vec<_> = (0..80)
             .flat_map(|len| [(vec![7u8; len], argument(0, len % 2 == 0, None))])

@@ -3,6 +3,7 @@
 #[path = "../../../accel/tests/common/mod.rs"]
 mod common;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use thalweg_accel::{Accelerator, Backend, Job, Options, Partition, Syncer};
+use thalweg_nf::device::{DeviceFunction, Split};
 use thalweg_nids::device::{Automaton, KINDS, LITERALS, Literal};
 use thalweg_packet::Pool;
 
@@ -53,11 +55,14 @@ fn payloads(literals: &[Literal]) -> impl Strategy<Value = Vec<Payload>> + use<>
     proptest::collection::vec((bytes, 0..KINDS as u32 + 1), 100)
 }
 
-/// Starts the search with this table on a device, and a pool in its memory.
-fn start(backend: &dyn Backend, table: &[u8]) -> (Accelerator, Arc<Pool>) {
+/// Starts the search with this table on a device, in pieces from more than `piece` bytes on, and a pool in its
+/// memory.
+fn start(backend: &dyn Backend, table: &[u8], piece: usize) -> (Accelerator, Arc<Pool>) {
     let memory = backend.allocate(Pool::region_len(128, 2048)).unwrap();
     let pool = Arc::new(Pool::new(memory, 2048).unwrap());
-    let partition = Partition { function: LITERALS, table: table.to_vec(), work_groups: 1 };
+    let split = LITERALS.split.map(|split| Split { piece, ..split });
+    let function = DeviceFunction { split, ..LITERALS };
+    let partition = Partition { function, table: table.to_vec(), work_groups: 1 };
     let options = Options { patience: Duration::from_secs(20), ..Options::default() };
     (Accelerator::start(backend, vec![partition], options, pool.clone()).unwrap(), pool)
 }
@@ -65,13 +70,20 @@ fn start(backend: &dyn Backend, table: &[u8]) -> (Accelerator, Arc<Pool>) {
 /// Sends all payloads through the device; returns its results.
 fn through(syncer: &mut Syncer<usize>, pool: &Pool, payloads: &[Payload]) -> Vec<[u32; 2]> {
     let mut back = vec![None; payloads.len()];
+    let mut waiting: VecDeque<Job<usize>> = VecDeque::new();
     for (tag, (bytes, kind)) in payloads.iter().enumerate() {
         let mut frame = pool.take().unwrap();
         pool.bytes_mut(&mut frame)[START..][..bytes.len()].copy_from_slice(bytes);
-        let job = Job { frame, bytes: START..START + bytes.len(), argument: [*kind, 0], tag };
-        syncer.submit(0, job).unwrap();
+        let argument = [*kind, 0];
+        waiting.push_back(Job { frame, bytes: START..START + bytes.len(), argument, tag });
     }
-    while syncer.under_way() > 0 {
+    while syncer.under_way() + waiting.len() > 0 {
+        while let Some(job) = waiting.pop_front() {
+            if let Err(job) = syncer.submit(0, job) {
+                waiting.push_front(job);
+                break;
+            }
+        }
         let moved = syncer.poll(|done| {
             let (bytes, _) = &payloads[done.tag];
             assert_eq!(pool.bytes(&done.frame)[START..][..bytes.len()], bytes[..], "untouched");
@@ -92,10 +104,10 @@ fn literals_are_found_as_by_the_portable_code() {
     for backend in &devices.all {
         let (mut none, mut some) = (0, 0);
         // A kernel starts with one table, so tables are few and payloads many.
-        for _ in 0..4 {
+        for piece in [usize::MAX, LITERALS.split.unwrap().piece, 70, 1] {
             let literals = literals().new_tree(&mut random).unwrap().current();
             let automaton = Automaton::new(&literals);
-            let (mut accelerator, pool) = start(&**backend, automaton.table());
+            let (mut accelerator, pool) = start(&**backend, automaton.table(), piece);
             let mut syncer = accelerator.syncers(1).unwrap().remove(0);
             for _ in 0..thalweg_testkit::cases(20) {
                 let payloads = payloads(&literals).new_tree(&mut random).unwrap().current();

@@ -45,6 +45,10 @@ pub(super) struct Options {
     /// for their tunnel. Without it the tunnel's `source` is used, if that is IPv6.
     #[schemars(with = "Option<String>")]
     icmp6_source: Option<Spanned<Ipv6Addr>>,
+    /// Whether the time that a device takes for ciphers must not depend on keys and packets, as others who use
+    /// the device may measure it. By default the device uses what is faster. It changes nothing on the processor.
+    #[serde(default)]
+    constant_time: bool,
 }
 
 #[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
@@ -142,6 +146,7 @@ pub(super) fn read(section: &Section<'_>, seed: Seed) -> Result<Databases, Build
         rules: RuleList::default(),
         device_keys: DeviceKeys::default(),
     };
+    reader.device_keys.constant_time = options.constant_time;
     let own = reader.own_addresses(&options);
     for sa in options.sa {
         reader.security_association(sa.into_inner());

@@ -1,7 +1,9 @@
-// ESP with AES-128-CBC and HMAC-SHA1-96 (RFC 3602, RFC 2404), one packet a work-item.
+// ESP with HMAC-SHA1-96 (RFC 2404), one packet a work-item: what the forms of AES share.
 //
-// The table begins with four tables of AES (FIPS 197) and the number of associations; these follow. Words
-// are the device's own, bytes of a packet are big-endian.
+// The table begins with four tables of AES and the number of associations; these follow. Words are the
+// device's own, bytes of a packet are big-endian.
+#ifndef ESP_SHARED
+#define ESP_SHARED
 
 typedef struct {
     uchar keys[48];
@@ -10,14 +12,20 @@ typedef struct {
     // SHA-1 after the first block of HMAC, inside and outside.
     uint inner[5], outer[5];
     uint unused[2];
+    // Round keys in planes: aes_sliced.cl.
+    uint sliced[88];
 } esp_association;
 
 typedef struct {
     // SubBytes with MixColumns, and their inverses; the others are these, rotated.
     uint mixed[256], unmixed[256];
     uchar sub[256], unsub[256];
-    uint associations, unused[15];
 } esp_tables;
+
+typedef struct {
+    esp_tables tables;
+    uint associations, unused[15];
+} esp_head;
 
 uint esp_load(global const uchar *at)
 {
@@ -30,47 +38,17 @@ void esp_store(global uchar *at, uint word)
     vstore4((uchar4)(word >> 24, word >> 16 & 255, word >> 8 & 255, word & 255), 0, at);
 }
 
-// A column of a round: the bytes that ShiftRows brings together.
-uint esp_column(global const uint *table, uint a, uint b, uint c, uint d, uint key)
+uint4 esp_block(global const uchar *at)
 {
-    return table[a >> 24] ^ rotate(table[b >> 16 & 255], 24u) ^ rotate(table[c >> 8 & 255], 16u)
-        ^ rotate(table[d & 255], 8u) ^ key;
+    return (uint4)(esp_load(at), esp_load(at + 4), esp_load(at + 8), esp_load(at + 12));
 }
 
-uint esp_last(global const uchar *table, uint a, uint b, uint c, uint d, uint key)
+void esp_store_block(global uchar *at, uint4 block)
 {
-    return ((uint)table[a >> 24] << 24 | (uint)table[b >> 16 & 255] << 16
-            | (uint)table[c >> 8 & 255] << 8 | table[d & 255]) ^ key;
-}
-
-uint4 esp_encrypt(uint4 s, global const esp_tables *tables, global const uint *key)
-{
-    global const uint *mixed = tables->mixed;
-    s ^= vload4(0, key);
-    for (uint round = 1; round < 10; round++) {
-        const uint4 k = vload4(round, key);
-        s = (uint4)(esp_column(mixed, s.x, s.y, s.z, s.w, k.x), esp_column(mixed, s.y, s.z, s.w, s.x, k.y),
-                    esp_column(mixed, s.z, s.w, s.x, s.y, k.z), esp_column(mixed, s.w, s.x, s.y, s.z, k.w));
-    }
-    global const uchar *sub = tables->sub;
-    const uint4 k = vload4(10, key);
-    return (uint4)(esp_last(sub, s.x, s.y, s.z, s.w, k.x), esp_last(sub, s.y, s.z, s.w, s.x, k.y),
-                   esp_last(sub, s.z, s.w, s.x, s.y, k.z), esp_last(sub, s.w, s.x, s.y, s.z, k.w));
-}
-
-uint4 esp_decrypt(uint4 s, global const esp_tables *tables, global const uint *key)
-{
-    global const uint *unmixed = tables->unmixed;
-    s ^= vload4(0, key);
-    for (uint round = 1; round < 10; round++) {
-        const uint4 k = vload4(round, key);
-        s = (uint4)(esp_column(unmixed, s.x, s.w, s.z, s.y, k.x), esp_column(unmixed, s.y, s.x, s.w, s.z, k.y),
-                    esp_column(unmixed, s.z, s.y, s.x, s.w, k.z), esp_column(unmixed, s.w, s.z, s.y, s.x, k.w));
-    }
-    global const uchar *unsub = tables->unsub;
-    const uint4 k = vload4(10, key);
-    return (uint4)(esp_last(unsub, s.x, s.w, s.z, s.y, k.x), esp_last(unsub, s.y, s.x, s.w, s.z, k.y),
-                   esp_last(unsub, s.z, s.y, s.x, s.w, k.z), esp_last(unsub, s.w, s.z, s.y, s.x, k.w));
+    esp_store(at, block.x);
+    esp_store(at + 4, block.y);
+    esp_store(at + 8, block.z);
+    esp_store(at + 12, block.w);
 }
 
 // Adds a block of 16 words to a state of SHA-1 (FIPS 180-4). The steps are written out, so that the words
@@ -146,44 +124,48 @@ void esp_authenticate(global const uchar *bytes, uint len, bool extended, uint h
     for (uint at = 0; at < 3; at++) icv[at] = state[at];
 }
 
+// What functions return, in the first word.
+#define ESP_NO_PACKET 0
+#define ESP_DONE 1
+#define ESP_REFUSED 2
+// The bytes ahead of the first block: SPI, sequence number, IV. The ICV has 12.
+#define ESP_BODY 24
+#define ESP_ICV 12
+
 // The argument's first word: bit 0 for opening, bit 1 for an extended sequence number, and the association
-// above; its second word: the upper half of that number. Returns 1 if it is done, 2 if the ICV is wrong, with
-// the argument's second word, and 0 if there is no such packet.
-uint2 esp(global uchar *bytes, uint len, uint2 argument, global const uchar *table)
+// above; its second word: the upper half of that number, which is the result's second word.
+bool esp_opens(uint2 argument)
 {
-    global const esp_tables *tables = (global const esp_tables *)table;
-    const bool opens = argument.x & 1, extended = argument.x & 2;
-    const uint number = argument.x >> 2, body = 8 + 16;
-    if (number >= tables->associations || len < body + 16 + 12 || (len - body - 12) % 16 != 0)
-        return (uint2)(0, 0);
-    global const esp_association *sa = (global const esp_association *)(tables + 1) + number;
-    const uint end = len - 12;
-    uint icv[3];
-    uint4 last = (uint4)(esp_load(bytes + 8), esp_load(bytes + 12), esp_load(bytes + 16), esp_load(bytes + 20));
-    if (opens) {
-        esp_authenticate(bytes, end, extended, argument.y, sa, icv);
-        uint difference = 0;
-        for (uint at = 0; at < 3; at++) difference |= icv[at] ^ esp_load(bytes + end + 4 * at);
-        if (difference != 0) return (uint2)(2, argument.y);
-    }
-    for (uint at = body; at < end; at += 16) {
-        const uint4 in = (uint4)(esp_load(bytes + at), esp_load(bytes + at + 4), esp_load(bytes + at + 8),
-                                 esp_load(bytes + at + 12));
-        uint4 out;
-        if (opens) {
-            out = esp_decrypt(in, tables, sa->inverse) ^ last;
-            last = in;
-        } else {
-            out = last = esp_encrypt(in ^ last, tables, sa->round);
-        }
-        esp_store(bytes + at, out.x);
-        esp_store(bytes + at + 4, out.y);
-        esp_store(bytes + at + 8, out.z);
-        esp_store(bytes + at + 12, out.w);
-    }
-    if (!opens) {
-        esp_authenticate(bytes, end, extended, argument.y, sa, icv);
-        for (uint at = 0; at < 3; at++) esp_store(bytes + end + 4 * at, icv[at]);
-    }
-    return (uint2)(1, argument.y);
+    return argument.x & 1;
 }
+
+global const esp_association *esp_association_of(uint2 argument, global const uchar *table)
+{
+    return (global const esp_association *)((global const esp_head *)table + 1) + (argument.x >> 2);
+}
+
+// What comes before the cipher: ESP_DONE if the packet is to be sealed, or is authentic and to be opened.
+uint esp_check(global const uchar *bytes, uint len, uint2 argument, global const uchar *table)
+{
+    if (argument.x >> 2 >= ((global const esp_head *)table)->associations || len < ESP_BODY + 16 + ESP_ICV
+        || (len - ESP_BODY - ESP_ICV) % 16 != 0)
+        return ESP_NO_PACKET;
+    if (!esp_opens(argument)) return ESP_DONE;
+    const uint end = len - ESP_ICV;
+    uint icv[3], difference = 0;
+    esp_authenticate(bytes, end, argument.x & 2, argument.y, esp_association_of(argument, table), icv);
+    for (uint at = 0; at < 3; at++) difference |= icv[at] ^ esp_load(bytes + end + 4 * at);
+    return difference == 0 ? ESP_DONE : ESP_REFUSED;
+}
+
+// What comes after the cipher: a packet that is sealed gets its ICV.
+void esp_sign(global uchar *bytes, uint len, uint2 argument, global const uchar *table)
+{
+    if (esp_opens(argument)) return;
+    const uint end = len - ESP_ICV;
+    uint icv[3];
+    esp_authenticate(bytes, end, argument.x & 2, argument.y, esp_association_of(argument, table), icv);
+    for (uint at = 0; at < 3; at++) esp_store(bytes + end + 4 * at, icv[at]);
+}
+
+#endif

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::cipher::{Cipher, Job, seal_or_open};
 use crate::suite::{Aes, HEADER, Hash, Suite};
-use tables::{AUTH_KEY, KEY};
+use tables::{AUTH_KEY, KEY, TABLES};
 
 pub(crate) use keys::DeviceKeys;
 pub use tables::{Association, table};
@@ -22,8 +22,24 @@ const SUITE: Suite = Suite::Cbc(Aes::Bits128, Hash::Sha1);
 /// An argument is made by [`argument`], a table by [`table`]. The first word of the result is
 /// [`DONE`], [`REFUSED`], or 0 for bytes that are no such packet; then they are untouched. The second one
 /// is that of the argument.
-pub const ESP: DeviceFunction =
-    DeviceFunction { name: "esp", source: include_str!("esp.cl"), scalar: esp };
+///
+/// Its AES reads tables, at places that depend on the key: its time may reveal it.
+pub const ESP: DeviceFunction = DeviceFunction {
+    name: "esp",
+    source: concat!(include_str!("esp.cl"), include_str!("aes_tables.cl")),
+    near: TABLES,
+    split: None,
+    scalar: esp,
+};
+
+/// The same as [`ESP`], with an AES whose time does not depend on keys and packets.
+pub const ESP_SLICED: DeviceFunction = DeviceFunction {
+    name: "esp_sliced",
+    source: concat!(include_str!("esp.cl"), include_str!("aes_sliced.cl")),
+    near: 0,
+    split: None,
+    scalar: esp,
+};
 
 /// The packet is sealed, or is authentic and open.
 pub const DONE: u32 = 1;
@@ -43,7 +59,7 @@ pub(crate) fn is_packet(len: usize) -> bool {
     len > AROUND && (len - AROUND).is_multiple_of(16)
 }
 
-/// The reference of `esp.cl`.
+/// The reference of both.
 fn esp(bytes: &mut [u8], argument: [u32; 2], table: &[u8]) -> [u32; 2] {
     let (opens, is_extended) = (argument[0] & 1 != 0, argument[0] & 2 != 0);
     let Some(sa) = tables::association(table, (argument[0] >> 2) as usize) else { return [0; 2] };

@@ -9,7 +9,9 @@ pub(super) const KEY: Range<usize> = 0..16;
 /// Where its authentication key is.
 pub(super) const AUTH_KEY: Range<usize> = 16..36;
 /// Bytes of an association.
-const ASSOCIATION: usize = 448;
+const ASSOCIATION: usize = 800;
+/// Bytes of the tables of AES, with which a table begins.
+pub(super) const TABLES: usize = 2560;
 /// Where the number of associations is.
 const NUMBER: Range<usize> = 2560..2564;
 /// Where they begin.
@@ -44,7 +46,9 @@ pub fn table(associations: &[Association<'_>]) -> Vec<u8> {
         for pad in [0x36, 0x5c] {
             words(&mut table, &first_state(auth_key, pad));
         }
-        table.resize(start + ASSOCIATION, 0);
+        words(&mut table, &[0; 2]);
+        words(&mut table, &planes(&round));
+        debug_assert_eq!(table.len(), start + ASSOCIATION);
     }
     table
 }
@@ -113,6 +117,25 @@ fn inverse(round: &[u32; 44]) -> [u32; 44] {
         0..4 | 40..44 => round[40 - at / 4 * 4 + at % 4],
         _ => unmixed(round[40 - at / 4 * 4 + at % 4]),
     })
+}
+
+/// The round keys in planes of bits, for both blocks of `aes_sliced.cl`, which has the layout: after each
+/// round, row `r` lies `r` columns further. The constant of SubBytes, which passes MixColumns as it is, is
+/// in them.
+fn planes(round: &[u32; 44]) -> [u32; 88] {
+    let mut planes = [0; 88];
+    for (at, columns) in round.chunks(4).enumerate() {
+        for (column, word) in columns.iter().enumerate() {
+            for (row, byte) in word.to_be_bytes().into_iter().enumerate() {
+                let byte = byte ^ if at == 0 { 0 } else { 0x63 };
+                let place = 8 * (3 - row) + 2 * ((column + at * row) % 4);
+                for bit in 0..8 {
+                    planes[8 * at + bit] |= u32::from(byte >> bit & 1) * (3 << place);
+                }
+            }
+        }
+    }
+    planes
 }
 
 /// SHA-1 after the first block of HMAC (RFC 2104).

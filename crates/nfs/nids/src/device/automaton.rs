@@ -18,8 +18,10 @@ pub const MOST_BYTES: usize = 8 << 20;
 /// The lengths of the ends that are looked for, the first that fits.
 /// `literals.cl` relies on the most: it walks pieces of 16 bytes and more at once.
 const LENGTHS: [usize; 7] = [16, 12, 8, 6, 4, 3, 2];
+/// The most bytes of a literal that are looked for.
+pub(super) const MOST_LENGTH: usize = LENGTHS[0];
 /// One more than the longest.
-const DEPTHS: usize = LENGTHS[0] + 1;
+const DEPTHS: usize = MOST_LENGTH + 1;
 
 /// The kinds of packets, whose literals are apart.
 pub const KINDS: usize = 3;

@@ -10,12 +10,13 @@ mod halves;
 #[cfg(test)]
 mod tests;
 
-use thalweg_nf::device::DeviceFunction;
+use thalweg_nf::device::{DeviceFunction, Split};
 use thalweg_packet::BATCH;
 
 use super::ahead::Texts;
 use super::engine::Engine;
 use super::heads::Kind;
+use automaton::MOST_LENGTH;
 pub use automaton::{Automaton, KINDS, Literal, MOST_BYTES};
 
 /// Looks for literals in a payload. The first word of the argument is the kind of the packet: 0 for TCP, 1
@@ -24,8 +25,19 @@ pub use automaton::{Automaton, KINDS, Literal, MOST_BYTES};
 pub const LITERALS: DeviceFunction = DeviceFunction {
     name: "literals",
     source: include_str!("literals.cl"),
+    near: 0,
+    split: Some(Split { piece: PIECE, overlap: MOST_LENGTH - 1, join }),
     scalar: |bytes, argument, table| automaton::walk(bytes, argument[0] as usize, table),
 };
+
+/// From more bytes of payload than this on, several work-items walk: docs/gpu.md has what that costs.
+const PIECE: usize = 1024;
+
+/// A literal lies whole in one of two pieces.
+fn join(a: [u32; 2], b: [u32; 2]) -> [u32; 2] {
+    // 0 is the mark of no table.
+    [a[0] | b[0], if a[1] == b[1] { a[1] } else { 0 }]
+}
 
 /// What a device returned for the packets of a batch, by lane; 0 where it was given none.
 pub(super) type Results = [[u32; 2]; BATCH];

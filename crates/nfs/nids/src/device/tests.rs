@@ -82,6 +82,32 @@ proptest! {
     }
 
     #[test]
+    fn a_text_in_pieces_has_what_it_has_as_a_whole(
+        (literals, texts) in with_literals(),
+        (piece, most, before) in (1..60usize, 1..40usize, 0..60usize),
+    ) {
+        let automaton = Automaton::new(&literals);
+        let split = Split { piece, ..LITERALS.split.unwrap() };
+        let walk = |bytes: &[u8], kind| {
+            (LITERALS.scalar)(&mut bytes.to_vec(), [kind as u32, 0], automaton.table())
+        };
+        // At each distance from a cut, each literal with the bytes around it.
+        let padded = literals.iter().map(|literal| {
+            [&vec![b'-'; before], &*literal.bytes, &[b'-'; 30]].concat()
+        });
+        let texts: Vec<_> = texts.into_iter().chain(padded).collect();
+        for text in &texts {
+            for kind in 0..=KINDS {
+                let pieces: Vec<_> = split.pieces(text.len(), most).collect();
+                prop_assert!((1..=most).contains(&pieces.len()));
+                prop_assert_eq!((pieces[0].start, pieces[pieces.len() - 1].end), (0, text.len()));
+                let results = pieces.into_iter().map(|piece| walk(&text[piece], kind));
+                prop_assert_eq!(results.reduce(split.join).unwrap(), walk(text, kind));
+            }
+        }
+    }
+
+    #[test]
     fn ends_across_the_border_of_segments_are_found(
         (literals, texts) in with_literals(),
         past in any::<prop::sample::Index>(),
@@ -149,6 +175,13 @@ fn no_argument_and_no_table_is_harmful() {
         (LITERALS.scalar)(&mut b"abcabc".to_vec(), [0, 0], &automaton.table()[..len]);
         (LITERALS.scalar)(&mut b"abcabc".to_vec(), [2, 0], &vec![0xff; len]);
     }
+}
+
+#[test]
+fn pieces_by_different_tables_exclude_nothing() {
+    let join = LITERALS.split.unwrap().join;
+    assert_eq!(join([1, 7], [2, 7]), [3, 7]);
+    assert_eq!(join([0, 7], [0, 8]), [0, 0], "no table has this mark");
 }
 
 #[test]

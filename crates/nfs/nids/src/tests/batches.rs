@@ -176,7 +176,7 @@ proptest! {
             DeviceFunction { scalar: |_, _, _| [0, 77], ..work.function },
         ] {
             bench.begin_again();
-            let work = DeviceWork { function, table: work.table.clone() };
+            let work = DeviceWork { function, ..work.clone() };
             packets.chunks(many).for_each(|packets| drop(bench.drive.send_by_device(&work, packets)));
             prop_assert_eq!(bench.alerts(), reference.0.clone());
         }

@@ -21,6 +21,8 @@ pub(crate) use trie::Trie;
 pub const HOP: DeviceFunction = DeviceFunction {
     name: "hop",
     source: include_str!("hop.cl"),
+    near: 0,
+    split: None,
     scalar: |address, _, table| trie::look_up(address, table),
 };
 
