@@ -68,7 +68,8 @@ impl Devices for Watched {
         for share in &mut shares {
             let work = &mut share.work;
             known.push((work.function.name, Second::of(work.function, &work.table)));
-            work.function = reporting(work.function);
+            // One function, whole packets: each report is about one.
+            (work.function, work.alternatives) = (reporting(work.function), None);
         }
         let lines = self.devices.start(at, shares, pool)?;
         let watch = |(lines, (function, second)): (Vec<Box<dyn DeviceLine>>, _)| {
@@ -112,9 +113,11 @@ fn reporting(function: DeviceFunction) -> DeviceFunction {
         "esp" => "esp_reporting",
         _ => "literals_reporting",
     };
+    let (parameter, near) =
+        if function.near > 0 { (", local const uchar *near", ", near") } else { ("", "") };
     let source = format!(
-        "{}\nuint2 {reporting}(global uchar *bytes, uint len, uint2 argument, global const uchar *table)\n\
-         {{\n    uint2 result = {name}(bytes, len, argument, table);\n\
+        "{}\nuint2 {reporting}(global uchar *bytes, uint len, uint2 argument, global const uchar *table\
+         {parameter})\n{{\n    uint2 result = {name}(bytes, len, argument, table{near});\n\
          \x20   result.y ^= (uint)(ulong)bytes;\n    return result;\n}}\n",
         function.source
     );
@@ -122,7 +125,8 @@ fn reporting(function: DeviceFunction) -> DeviceFunction {
         "esp" => |bytes: &mut [u8], argument, table: &[u8]| report(ESP, bytes, argument, table),
         _ => |bytes: &mut [u8], argument, table: &[u8]| report(LITERALS, bytes, argument, table),
     };
-    DeviceFunction { name: reporting, source: Box::leak(source.into_boxed_str()), scalar }
+    let source = Box::leak(source.into_boxed_str());
+    DeviceFunction { name: reporting, source, split: None, scalar, ..function }
 }
 
 fn report(
