@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""What does a second queue gain, with a worker and a core for each? By kind of port.
+
+    bench/queues.py [--rounds 5] [--seconds 3] [--kinds interface xdp tap memif] [--rules 300]
+
+A gateway passes UDP packets of 1,400 bytes, 200 flows, with one queue and one worker and with two, in turn.
+An NF of kind `nids` examines each: RULES rules whose first content is in every packet and whose second is
+in none. So most of the work is the gateway's, and the sender leaves it nearly two cores of two. The sender
+is a replay from memory, paced to 2.5 times what one worker can do without ports.
+
+Prints medians of the packets a second that the gateway took with one queue and with two, of their ratio,
+of the cores that the gateway and the sender had with two queues, and of the smaller queue's share.
+
+It needs root, since it makes network namespaces and devices.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from common import THALWEG, built, cpu_model, work_folder
+
+KINDS = ["interface", "xdp", "tap", "memif"]
+HOSTS = ["left", "right"]
+NF = "[nf.ids]\nkind = 'nids'\nrules = ['queues.rules']\nalerts = 'alerts.json'\n"
+ROUTE = "[[route]]\npath = ['ingress', {}]\n"
+MEMIF = "memif = 'queues.sock'\nrole = '{}'\nqueues = {}\n"
+# More than one worker can do.
+OFFERED = 2.5
+
+
+def ip(*command):
+    subprocess.run(["ip", *command], check=True)
+
+
+def connect_hosts(queues):
+    """Interfaces `eth0` of the hosts, with so many queues, that lead to the gateway's `left` and `right`."""
+    for host in HOSTS:
+        subprocess.run(["ip", "link", "del", host], check=False, stderr=subprocess.DEVNULL)
+        many = ["numrxqueues", str(queues), "numtxqueues", str(queues)]
+        ip("link", "add", host, *many, "type", "veth", "peer", "name", "eth0", "netns", host, *many)
+        for where in [["-n", host, "link", "set", "eth0"], ["link", "set", host]]:
+            ip(*where, "addrgenmode", "none")
+            ip(*where, "up")
+
+
+def ports(kind, queues):
+    """The inputs and outputs of the gateway, and the name of the output."""
+    if kind == "interface":
+        return (f"[input.left]\ninterface = 'left'\nqueues = {queues}\n"
+                f"[output.right]\ninterface = 'right'\nqueues = {queues}\n")
+    if kind == "xdp":
+        inputs = "".join(f"[input.left{n}]\nxdp = 'left'\nqueue = {n}\n" for n in range(queues))
+        return inputs + "[output.right]\nxdp = 'right'\n"
+    if kind == "tap":
+        return (f"[input.tapl]\ntap = 'tapl'\nqueues = {queues}\n"
+                f"[output.right]\ntap = 'tapr'\nqueues = {queues}\n")
+    return f"[input.peer]\n{MEMIF.format('client', queues)}[output.right]\ndiscard = true\n"
+
+
+def write_files(folder, thalweg, rules):
+    """The rules, and the chains of all gateways; returns the packets a second of one worker without ports."""
+    rule = ('alert udp any any -> any any (msg:"second content"; content:"HTTP"; fast_pattern; '
+            'content:"absent {0}"; distance:0; sid:{0};)\n')
+    (folder / "queues.rules").write_text("".join(rule.format(n + 1) for n in range(rules)))
+    generate(folder, thalweg, 100_000)
+    route = ROUTE.format("'ids', 'right'")
+    for kind in KINDS:
+        for queues in [1, 2]:
+            text = f"[run]\nworkers = {queues}\n{ports(kind, queues)}{NF}{route}"
+            (folder / f"{kind}-{queues}.toml").write_text(text)
+    alone = f"[input.i]\ncapture = 'queues.pcap'\nmemory = true\nloop = 0\n[output.right]\ndiscard = true\n"
+    (folder / "alone.toml").write_text(alone + NF + route)
+    done = subprocess.run([thalweg, "run", "alone.toml", "--json", "--no-control", "--duration", "2s"],
+                          cwd=folder, check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)["packets_per_second"]
+
+
+def generate(folder, thalweg, rate):
+    subprocess.run([thalweg, "gen", "queues.pcap", "--packets", "10000", "--size", "1400", "--tcp", "0", "--udp",
+                    "1", "--icmp", "0", "--flows", "200", "--payload", "http", "--rate", str(int(rate))],
+                   cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def sender(kind, folder):
+    """The command that sends to a gateway of this kind."""
+    port = {"tap": "interface = 'tapl'\n", "memif": MEMIF.format("server", 2)}.get(kind, "interface = 'eth0'\n")
+    (folder / "sender.toml").write_text(
+        "[input.i]\ncapture = 'queues.pcap'\nmemory = true\nloop = 0\npace = 1.0\n"
+        f"[output.o]\n{port}" + ROUTE.format("'o'"))
+    return ["ip", "netns", "exec", "left"] if kind in ("interface", "xdp") else []
+
+
+def pass_by(kind, queues, folder, thalweg, seconds):
+    """Packets a second, the cores that the gateway and the sender had, the share of the smaller queue."""
+    if kind in ("interface", "xdp"):
+        connect_hosts(queues)
+    with open(folder / "report.json", "w") as report:
+        gateway = subprocess.Popen([thalweg, "run", f"{kind}-{queues}.toml", "--quiet", "--json", "--no-control"],
+                                   cwd=folder, stdout=report)
+    prefix = sender(kind, folder)
+    time.sleep(1)
+    sends = subprocess.Popen([*prefix, thalweg, "run", "sender.toml", "--quiet", "--json", "--no-control",
+                              "--duration", f"{seconds}s"], cwd=folder, stdout=subprocess.PIPE)
+    sends.stdout.read()
+    _pid, status, sending = os.wait4(sends.pid, 0)
+    gateway.send_signal(signal.SIGINT)
+    _pid, ended, passing = os.wait4(gateway.pid, 0)
+    if status or ended:
+        sys.exit(f"{kind}: exit status {status} and {ended}")
+    result = json.loads((folder / "report.json").read_text())
+    queues_of = [queue for port in result["inputs"] for queue in port.get("queues") or [port]]
+    # Packets that found no room are received packets in a report.
+    passed = [queue["packets"] - sum(queue["drops"].values()) for queue in queues_of]
+    cores = lambda usage: (usage.ru_utime + usage.ru_stime) / seconds
+    return {"pps": sum(passed) / seconds, "gateway": cores(passing), "sender": cores(sending),
+            "share": min(passed) / max(sum(passed), 1)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--thalweg", default=THALWEG)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--rules", type=int, default=300)
+    options = parser.parse_args()
+    thalweg = str(Path(built(options.thalweg)).resolve())
+    if os.environ.get("THALWEG_BENCH_INSIDE") is None:
+        os.environ["THALWEG_BENCH_INSIDE"] = "1"
+        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
+                              "--kill-child", sys.executable, *sys.argv])
+    subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+    folder = work_folder() / "queues"
+    folder.mkdir(exist_ok=True)
+    for host in HOSTS:
+        ip("netns", "add", host)
+    alone = write_files(folder, thalweg, options.rules)
+    generate(folder, thalweg, OFFERED * alone)
+    rounds = {kind: [] for kind in options.kinds}
+    for _ in range(options.rounds):
+        for kind, figures in rounds.items():
+            figures.append([pass_by(kind, queues, folder, thalweg, options.seconds) for queues in [1, 2]])
+    print(f"{cpu_model()}, {os.cpu_count()} processors; medians of {options.rounds} rounds; "
+          f"one worker without ports: {alone / 1e3:.3g} kpps\n")
+    print("| port | one queue, kpps | two, kpps | ratio | cores of the gateway | of the sender | "
+          "smaller queue, % |\n" + "| --- " * 7 + "|")
+    for kind, figures in rounds.items():
+        median = lambda of: statistics.median(of(one, two) for one, two in figures)
+        cells = [f"{median(lambda one, _: one['pps']) / 1e3:.3g}", f"{median(lambda _, two: two['pps']) / 1e3:.3g}",
+                 f"{median(lambda one, two: two['pps'] / one['pps']):.2f}"]
+        cells += [f"{median(lambda _, two: two[of]):.2f}" for of in ["gateway", "sender"]]
+        print(f"| {kind} | {' | '.join(cells)} | {100 * median(lambda _, two: two['share']):.0f} |")
+
+
+if __name__ == "__main__":
+    main()
