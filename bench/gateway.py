@@ -2,13 +2,14 @@
 """How fast does a live gateway forward packets, beside the kernel's own forwarding?
 
     bench/gateway.py [--rounds 5] [--seconds 4] [--thalweg PROGRAM] [--also PROGRAM]
+                     [--poll-us 20000]
 
 Makes two hosts in network namespaces and a gateway between them, over veth pairs. The gateway is the
 kernel (ip_forward) or `examples/live-gateway` (a filter, a nat and a router), in turn. Prints medians of
 the throughput of one TCP connection of iperf3, the processor time of the whole machine for each
 gigabyte, both hosts included, the packets of 64 bytes (UDP, by sendmmsg) that arrive a second and those
 that were sent, and the time of a ping; and how they compare with the kernel. `--also` is a second
-program, such as an earlier build.
+program, such as an earlier build; with `--poll-us` the program has another turn with this `poll_us`.
 
 It needs root or unprivileged user namespaces, and all processors of the machine: what else runs counts.
 """
@@ -108,8 +109,8 @@ def measure(sender, seconds):
             "ping_ms": statistics.median(pings)}
 
 
-def forward_by(program, sender, seconds):
-    """Measures a program, or the kernel without one."""
+def forward_by(program, chain, sender, seconds):
+    """Measures a program with its chain, or the kernel without one."""
     for host in HOSTS:
         # The gateways have different MAC addresses.
         ip("-n", host, "neigh", "flush", "all")
@@ -118,7 +119,7 @@ def forward_by(program, sender, seconds):
         figures = measure(sender, seconds)
         forward_by_kernel(False)
         return figures
-    gateway = subprocess.Popen([program, "run", CHAIN, "--quiet", "--json"], stdout=subprocess.DEVNULL)
+    gateway = subprocess.Popen([program, "run", chain, "--quiet", "--json"], stdout=subprocess.DEVNULL)
     # Both interfaces are inputs and outputs.
     while Path("/proc/net/packet").read_text().count("\n") < 5:
         if gateway.poll() is not None:
@@ -135,6 +136,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--thalweg", default=THALWEG)
     parser.add_argument("--also")
+    parser.add_argument("--poll-us", type=int)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4)
     options = parser.parse_args()
@@ -149,13 +151,18 @@ def main():
     subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
     make_hosts()
     sink = subprocess.Popen(["ip", "netns", "exec", "server", sys.executable, "-c", SINK])
-    programs = {"kernel": None, "thalweg": str(built(options.thalweg))}
+    thalweg = str(built(options.thalweg))
+    programs = {"kernel": (None, None), "thalweg": (thalweg, CHAIN)}
     if options.also:
-        programs["also"] = str(built(options.also))
+        programs["also"] = (str(built(options.also)), CHAIN)
+    if options.poll_us is not None:
+        chain = Path("/run/polling.toml")
+        chain.write_text(f'include = ["{CHAIN.resolve()}"]\n[run]\npoll_us = {options.poll_us}\n')
+        programs[f"thalweg, poll_us = {options.poll_us}"] = (thalweg, chain)
     rounds = {name: [] for name in programs}
     for _ in range(options.rounds):
-        for name, program in programs.items():
-            rounds[name].append(forward_by(program, sender, options.seconds))
+        for name, (program, chain) in programs.items():
+            rounds[name].append(forward_by(program, chain, sender, options.seconds))
     print(f"{cpu_model()}, {os.cpu_count()} processors; medians of {options.rounds} rounds\n")
     sink.kill()
     print("| gateway | TCP, Gbit/s | processor s a GB | 64 bytes, Mpps | sent | ping, ms |\n"

@@ -127,13 +127,14 @@ fn unknown_keys_at_every_level() {
 #[test]
 fn values_of_a_wrong_type_or_out_of_range() {
     let sections =
-        "[run]\nworkers = 0\n[memory]\nframe_size = 100\n[classify]\nemc_entries = 2000000";
+        "[run]\nworkers = 0\npoll_us = 1000001\n[memory]\nframe_size = 100\n[classify]\nemc_entries = 2000000";
     let mistakes = broken("[input.in]", &format!("{sections}\n[input.in]\nloop = \"x\""));
     let starts = [
         "chain.toml:4:11: bad number of workers: '0'; expected 1 to 256",
-        "chain.toml:6:14: bad frame size: '100'; expected a multiple of 64",
-        "chain.toml:8:15: exact-match cache too large: '2000000'",
-        "chain.toml:10:8: invalid type: string \"x\", expected u64",
+        "chain.toml:5:11: polls last too long: '1000001'; expected at most 1000000 microseconds",
+        "chain.toml:7:14: bad frame size: '100'; expected a multiple of 64",
+        "chain.toml:9:15: exact-match cache too large: '2000000'",
+        "chain.toml:11:8: invalid type: string \"x\", expected u64",
     ];
     assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
     for (mistake, start) in mistakes.iter().zip(starts) {

@@ -3,6 +3,7 @@
 mod support;
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use support::{Running, command, packets, succeeds, wait, write};
 
@@ -50,6 +51,35 @@ fn send_and_receive(options: &str) {
     assert_eq!((&report["conserved"], &report["failures"]), (&true.into(), &serde_json::json!([])));
     assert_eq!(report["leaked_frames"], 0, "{report}");
     assert!(report["outputs"][0]["packets"].as_u64().unwrap() >= 10_000, "{report}");
+}
+
+/// Ticks of the system's clock for which a run without packets keeps a processor busy in half a second.
+fn busy_ticks(options: &str) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "routes.csv", "*, ingress, egress\n");
+    let ports = "[input.a]\nmemif = 'socket'\nrole = 'server'\n[output.o]\ndiscard = true\n";
+    let chain = format!("routes = 'routes.csv'\n[run]\n{options}{ports}");
+    write(folder.path(), "chain.toml", &chain);
+    let mut run = Running::start(folder.path(), &[], Stdio::null());
+    let stat = format!("/proc/{}/stat", run.child().id());
+    let ticks = || {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        // Of user and system.
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_millis(500));
+    let busy = ticks() - before;
+    run.signal("INT");
+    assert_eq!(run.end().status.code(), Some(0));
+    busy
+}
+
+#[test]
+fn a_worker_polls_as_long_as_configured_before_it_sleeps() {
+    let (sleeps, polls) = (busy_ticks(""), busy_ticks("poll_us = 1000000\n"));
+    assert!(polls > 3 * sleeps + 5, "{polls} ticks of polls, {sleeps} without");
 }
 
 /// Kills the peers of a run that returns what they send, and then ends the run, which must have lost no

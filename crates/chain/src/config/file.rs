@@ -71,6 +71,11 @@ pub(super) struct NfSection<'a> {
     pub(super) source: Source,
 }
 
+/// How long inputs are polled by default (`bench/gateway.py`): with less, more packets find the thread
+/// asleep, and waking it up takes longer than the polls; with more, a connection at full speed takes more
+/// processor time.
+const POLL_US: u32 = 20;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Run {
@@ -81,6 +86,8 @@ pub(super) struct Run {
     pub(super) seed: Option<u64>,
     /// The user that a run started by root becomes.
     pub(super) user: Option<Spanned<String>>,
+    /// Microseconds for which workers poll live inputs before they sleep.
+    pub(super) poll_us: Spanned<u32>,
 }
 
 impl Default for Run {
@@ -91,6 +98,7 @@ impl Default for Run {
             merge: MergeBy::default(),
             seed: None,
             user: None,
+            poll_us: Spanned::new(0..0, POLL_US),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
@@ -70,6 +71,8 @@ pub struct Plan {
     pub cores: Vec<u32>,
     /// The order of packets of several captures.
     pub merge: MergeBy,
+    /// How long live inputs are polled without a packet before a worker sleeps.
+    pub poll: Duration,
     /// The user that a run started by root becomes, and the place of the name.
     pub user: Option<(String, Passage)>,
     /// The packet memory.
@@ -162,6 +165,7 @@ impl Plan {
         names.types.clone_from(&classes.types);
         let routes = load_routes(&file, &names, &mut errors);
         let merge = file.run.merge;
+        let poll = check_poll(&file, &mut errors);
         let user = user_of(&file);
         let classifier = classifier_config(&file, &mut errors);
         let pool = match running {
@@ -203,6 +207,7 @@ impl Plan {
             workers,
             cores,
             merge,
+            poll,
             user,
             pool,
             files,
@@ -344,6 +349,16 @@ fn check_workers(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {
         errors.push(file.run.source.error(workers.span(), message, expected));
     }
     file.run.number_of_workers()
+}
+
+fn check_poll(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> Duration {
+    const MOST_US: u32 = 1_000_000;
+    let poll = &file.run.poll_us;
+    if *poll.get_ref() > MOST_US {
+        let (message, expected) = ("polls last too long", "at most 1000000 microseconds");
+        errors.push(file.run.source.error(poll.span(), message, expected));
+    }
+    Duration::from_micros((*poll.get_ref()).into())
 }
 
 /// Sorts mistakes by file, the chain file first, and by position: a line would have to be counted.

@@ -17,17 +17,14 @@ use crate::counters::{PortCounters, PortTotals};
 use crate::runtime::error::RunError;
 use crate::runtime::options::RunOptions;
 
-/// How long the inputs are polled without a packet before the thread waits for them
-/// (`bench/gateway.py`): with less, more packets find the thread asleep, and waking it up takes longer
-/// than the polls; with more, a connection at full speed takes more processor time.
-const SPIN: Duration = Duration::from_micros(20);
-
 /// The inputs of one line, until the run ends.
 pub(crate) struct Inputs {
     /// Its number.
     line: usize,
     sources: Sources,
     limits: Limits,
+    /// How long they are polled without a packet before the thread waits for them.
+    poll: Duration,
     until_clock: u32,
     /// The first poll of those that have found no packet.
     vain_since: Option<Instant>,
@@ -64,14 +61,15 @@ impl Inputs {
             duration: options.duration,
             began: None,
         };
-        Ok(Self::of(Sources::open(plan, workers, open)?, limits))
+        Ok(Self::of(Sources::open(plan, workers, open)?, limits, plan.poll))
     }
 
-    fn of(lines: Vec<Sources>, limits: Limits) -> Vec<Self> {
+    fn of(lines: Vec<Sources>, limits: Limits, poll: Duration) -> Vec<Self> {
         let line = |(line, sources)| Self {
             line,
             sources,
             limits,
+            poll,
             until_clock: 0,
             vain_since: None,
             failures: Vec::new(),
@@ -120,7 +118,7 @@ impl Inputs {
             lines.into_iter().map(|line| (line.sources, line.failures)).unzip();
         let (sources, gone) = Sources::renew(sources, plan, workers, next, former);
         retired.extend(gone);
-        let mut lines = Self::of(sources, limits);
+        let mut lines = Self::of(sources, limits, plan.poll);
         lines[0].failures = failures.concat();
         lines
     }
@@ -206,7 +204,7 @@ impl Inputs {
     /// Waits for packets, for a while at most, if polls have found none for long or none is due; not
     /// longer than until `waker` is readable. Returns whether it waited.
     pub(crate) fn rest(&mut self, waker: Option<BorrowedFd<'_>>) -> bool {
-        let is_long = self.vain_since.is_some_and(|since| since.elapsed() >= SPIN);
+        let is_long = self.vain_since.is_some_and(|since| since.elapsed() >= self.poll);
         let rests = self.sources.wait(is_long, waker);
         if rests {
             self.until_clock = 0;
