@@ -98,6 +98,7 @@ def machine(options):
     if not found or found[0]["can"] != "resident-kernels":
         why = devices.get("without_opencl") or "thalweg devices lists what there is"
         sys.exit(f"no device {options.device} with resident kernels: {why}")
+    options.kind = found[0]["kind"]
     version = run(options.program[0], "--version").strip()
     return (f"{options.device}: {found[0]['name']}, {found[0]['platform']}, {found[0]['version']}; "
             f"{cpu_model()}, {os.cpu_count()} processors; {version}; {options.rounds} rounds")

@@ -1,5 +1,6 @@
 """Chains with NFs on a device, for bench/gpu.py: what is in them, and runs that are measured."""
 
+import contextlib
 import json
 import random
 import subprocess
@@ -121,15 +122,12 @@ def write(options, nfs, workers=1, ways=None, share=ALL, more=""):
     return FOLDER / "chain.toml"
 
 
-def processor_seconds(process):
-    """What all threads of a process have used so far."""
-    total = 0
-    for thread in Path(f"/proc/{process}/task").iterdir():
-        try:
-            total += int((thread / "schedstat").read_text().split()[0])
-        except OSError:
-            pass  # It has ended.
-    return total / 1e9
+def processor_seconds(process, by_thread):
+    """What all threads of a process have used so far; `by_thread` keeps what those had that have ended."""
+    for thread in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            by_thread[thread] = int(thread.read_text().split()[0])
+    return sum(by_thread.values()) / 1e9
 
 
 def measure(options, chain, work_groups):
@@ -139,13 +137,13 @@ def measure(options, chain, work_groups):
                f"{options.seconds}", "--stats", f"{options.seconds / 5}", "--stats-format", "json"]
     process = subprocess.Popen(command, env=pocl(max(work_groups, 1)), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
-    packets, times, other = [], [], []
+    packets, times, by_thread, other = [], [], {}, []
     for line in process.stderr:
         if not line.startswith("{"):
             other.append(line)
         elif not (interval := json.loads(line))["last"]:
             packets.append(interval["packets_in"])
-            times.append(processor_seconds(process.pid))
+            times.append(processor_seconds(process.pid, by_thread))
     text = process.stdout.read()
     if process.wait() != 0 or len(times) < 2:
         sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{''.join(other)}")

@@ -24,8 +24,9 @@ def build():
                    cwd=HERE.parent)
 
 
-def measure(options, functions=FUNCTIONS, sizes=SIZES, ways=WAYS, work_groups=1):
-    """Seconds a packet by function, size and way: a list each, by round."""
+def measure(options, functions=FUNCTIONS, sizes=SIZES, ways=WAYS, work_groups=1, time="seconds"):
+    """Seconds a packet by function, size and way: a list each, by round. With another `time`, `cpu_seconds`, those
+    of processor time: of the threads that are the device, or of the syncer."""
     settings = {"device": options.device, "rounds": options.rounds, "seconds": options.seconds,
                 "lanes": options.lanes, "work_groups": work_groups, "sizes": sizes, "functions": functions,
                 "ways": ways, "rules": [str(rules) for rules in options.rules]}
@@ -33,5 +34,5 @@ def measure(options, functions=FUNCTIONS, sizes=SIZES, ways=WAYS, work_groups=1)
                             stdout=subprocess.PIPE).stdout
     times = collections.defaultdict(list)
     for line in map(json.loads, output.splitlines()):
-        times[line["function"], line["size"], line["way"]].append(line["seconds"] / line["packets"])
+        times[line["function"], line["size"], line["way"]].append(line[time] / line["packets"])
     return times

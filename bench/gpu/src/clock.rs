@@ -1,36 +1,66 @@
-//! The processor time of a thread.
+//! Processor time, of this thread and of others.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The clock of this thread's processor time: it stands while others have the processor.
+/// What was measured: how many packets went through, and in what time.
+pub(crate) struct Rate {
+    pub(crate) packets: u64,
+    pub(crate) seconds: f64,
+    /// Processor time of the function, in seconds: of threads that are the device, if it is a processor.
+    pub(crate) cpu_seconds: f64,
+}
+
+/// The clocks when a measurement began.
 pub(crate) struct Clock {
-    reading: Duration,
+    began: Instant,
+    process: Duration,
+    thread: Duration,
+}
+
+fn now(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The processor time of this thread so far. It stands while others have the processor.
+pub(crate) fn thread_time() -> Duration {
+    now(ClockId::ThreadCPUTime)
+}
+
+/// How long it takes to read that time.
+pub(crate) fn reading() -> Duration {
+    const READINGS: u32 = 20_000;
+    let before = thread_time();
+    for _ in 0..READINGS {
+        std::hint::black_box(thread_time());
+    }
+    (thread_time() - before) / READINGS
 }
 
 impl Clock {
-    /// Measures how long it takes to read the clock.
-    pub(crate) fn new() -> Self {
-        const READINGS: u32 = 20_000;
-        let mut clock = Self { reading: Duration::ZERO };
-        let before = clock.now();
-        for _ in 0..READINGS {
-            std::hint::black_box(clock.now());
-        }
-        clock.reading = clock.now().saturating_sub(before) / READINGS;
-        clock
+    pub(crate) fn start() -> Self {
+        let (process, thread) = (now(ClockId::ProcessCPUTime), thread_time());
+        Self { began: Instant::now(), process, thread }
     }
 
-    /// The processor time so far.
-    #[allow(clippy::unused_self, reason = "one that has measured itself")]
-    pub(crate) fn now(&self) -> Duration {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    pub(crate) fn seconds(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
     }
 
-    /// The time of one reading.
-    pub(crate) fn reading(&self) -> Duration {
-        self.reading
+    /// Ends a measurement of a device, which is other threads than this one.
+    pub(crate) fn of_others(&self, packets: u64) -> Rate {
+        let seconds = self.seconds();
+        let process = now(ClockId::ProcessCPUTime).saturating_sub(self.process);
+        let others = process.saturating_sub(thread_time().saturating_sub(self.thread));
+        Rate { packets, seconds, cpu_seconds: others.as_secs_f64() }
+    }
+
+    /// Ends a measurement of this thread.
+    pub(crate) fn of_this(&self, packets: u64) -> Rate {
+        let seconds = self.seconds();
+        let this = thread_time().saturating_sub(self.thread);
+        Rate { packets, seconds, cpu_seconds: this.as_secs_f64() }
     }
 }

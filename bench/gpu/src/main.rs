@@ -17,7 +17,8 @@ use serde_json::json;
 use thalweg_accel::{Backend, OpenCl, Soft, Transfer};
 use thalweg_packet::Pool;
 
-use ways::{Rate, UNDER_WAY, launched, resident, scalar, syncer};
+use clock::Rate;
+use ways::{UNDER_WAY, launched, resident, scalar, syncer};
 use works::{Work, works};
 
 /// Ways with a launch for each batch: how packets reach the device, and how many a batch has.
@@ -107,12 +108,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     for round in 0..settings.rounds {
         for (work, size) in works.iter().flat_map(|w| settings.sizes.iter().map(move |s| (w, *s))) {
             for way in &settings.ways {
-                let Some((packets, seconds)) = place.measure(way, work, size, &settings)? else {
+                let Some(Rate { packets, seconds, cpu_seconds }) =
+                    place.measure(way, work, size, &settings)?
+                else {
                     continue;
                 };
                 let line = json!({
                     "device": place.backend().name(), "function": work.name, "size": size,
                     "way": way, "round": round, "packets": packets, "seconds": seconds,
+                    "cpu_seconds": cpu_seconds,
                 });
                 println!("{line}");
             }

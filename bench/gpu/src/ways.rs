@@ -2,20 +2,17 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thalweg_accel::{Accelerator, Backend, OpenCl, Options, Partition, Syncer, Transfer};
 use thalweg_packet::{Frame, Pool};
 
 use crate::Settings;
-use crate::clock::Clock;
+use crate::clock::{Clock, Rate, reading, thread_time};
 use crate::works::{LONGEST, Random, START, Work};
 
 /// Packets that are under way with a resident kernel.
 pub(crate) const UNDER_WAY: usize = 1024;
-
-/// How many packets went through, and in what time.
-pub(crate) type Rate = (u64, f64);
 
 /// Frames with packets in them.
 fn frames(pool: &Pool, number: usize) -> Vec<Frame> {
@@ -98,9 +95,8 @@ pub(crate) fn resident(
     settings: &Settings,
 ) -> Result<Rate, Box<dyn Error>> {
     let mut resident = Resident::start(backend, pool, work, settings)?;
-    let (mut packets, start) = (0, Instant::now());
-    let until = Duration::from_secs_f64(settings.seconds);
-    while start.elapsed() < until {
+    let (mut packets, clock) = (0, Clock::start());
+    while packets == 0 || clock.seconds() < settings.seconds {
         resident.submit(work, size);
         let back = resident.poll(work)?;
         packets += back as u64;
@@ -108,9 +104,9 @@ pub(crate) fn resident(
             std::thread::yield_now();
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let rate = clock.of_others(packets);
     resident.end(work)?;
-    Ok((packets, seconds))
+    Ok(rate)
 }
 
 /// The processor time that the syncer takes for its packets, without that of waiting for them: turns in
@@ -122,25 +118,27 @@ pub(crate) fn syncer(
     size: usize,
     settings: &Settings,
 ) -> Result<Rate, Box<dyn Error>> {
-    let clock = Clock::new();
+    let reading = reading();
     let mut resident = Resident::start(backend, pool, work, settings)?;
     resident.submit(work, size);
     let (mut packets, mut busy, mut turns) = (0, Duration::ZERO, 0u32);
-    let (start, until) = (Instant::now(), Duration::from_secs_f64(settings.seconds));
-    while start.elapsed() < until {
-        let before = clock.now();
+    let clock = Clock::start();
+    while packets == 0 || clock.seconds() < settings.seconds {
+        let before = thread_time();
         let back = resident.poll(work)?;
         if back == 0 {
             std::thread::yield_now();
             continue;
         }
         resident.submit(work, size);
-        busy += clock.now().saturating_sub(before);
+        busy += thread_time().saturating_sub(before);
         turns += 1;
         packets += back as u64;
     }
+    let seconds = clock.seconds();
     resident.end(work)?;
-    Ok((packets, busy.saturating_sub(clock.reading() * turns).as_secs_f64()))
+    let cpu_seconds = busy.saturating_sub(reading * turns).as_secs_f64();
+    Ok(Rate { packets, seconds, cpu_seconds })
 }
 
 /// Through a launch for each batch.
@@ -164,28 +162,28 @@ pub(crate) fn launched(
     };
     // The first launch compiles.
     batch(&mut frames)?;
-    let (mut packets, start) = (0, Instant::now());
-    while start.elapsed().as_secs_f64() < settings.seconds {
+    let (mut packets, clock) = (0, Clock::start());
+    while clock.seconds() < settings.seconds {
         batch(&mut frames)?;
         packets += frames.len() as u64;
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let rate = clock.of_others(packets);
     pool.give_back(frames);
-    Ok((packets, seconds))
+    Ok(rate)
 }
 
 /// On this thread, by the function's reference.
 pub(crate) fn scalar(pool: &Pool, work: &Work, size: usize, settings: &Settings) -> Rate {
     let mut frames = frames(pool, UNDER_WAY);
-    let (mut packets, start) = (0, Instant::now());
-    while start.elapsed().as_secs_f64() < settings.seconds {
+    let (mut packets, clock) = (0, Clock::start());
+    while clock.seconds() < settings.seconds {
         for frame in &mut frames {
             let bytes = &mut pool.bytes_mut(frame)[START..START + (work.len)(size)];
             work.check((work.function.scalar)(bytes, work.argument, &work.table));
         }
         packets += frames.len() as u64;
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let rate = clock.of_this(packets);
     pool.give_back(frames);
-    (packets, seconds)
+    rate
 }
