@@ -10,7 +10,8 @@ Ways: a kernel that stays and shared memory (`resident`), a launch for each batc
 packets; and the function's reference on a core of the processor (`scalar`). Functions: `reflect`, which
 swaps two addresses, `esp`, which encrypts and authenticates (AES-128-CBC, HMAC-SHA1-96), and `literals`, which
 looks for the contents of rules in payloads of UDP with random bytes: those of the rule files, or 1,000 that are
-made up; and `hop`, which looks up a destination among 100,000 routes of IPv4. All ways are measured in turn, in each round; the table has medians.
+made up; and `hop`, which looks up a destination among 100,000 routes of IPv4. All ways are measured in turn, in
+each round; the table has medians.
 
 On PoCL, the device is one thread, so that each way has one core of the device and one of ours.
 `thalweg devices` lists what the machine has.
@@ -116,16 +117,16 @@ def python_with_matplotlib():
     sys.exit("no Python here has matplotlib")
 
 
-def write_points(figure, about, path):
+def write_points(figure, path):
     """Writes all points of a figure."""
     with path.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["panel", "series", "x", "unit", "median", "least", "most", "paper", "machine"])
+        table.writerow(["panel", "series", "x", "unit", "median", "least", "most", "paper"])
         for panel in figure["panels"]:
             for name, points in panel["series"].items():
                 for x, *values in points:
                     table.writerow([panel["title"], name, x, panel["y"], *(f"{value:.6g}" for value in values),
-                                    figure["paper"], about])
+                                    figure["paper"]])
 
 
 def show_figure(figure):
@@ -143,14 +144,15 @@ def show_figure(figure):
 def figures(options):
     built(options.program[0])
     if options.quick:
-        options.rounds, options.seconds = 1, min(options.seconds, 0.05)
+        options.rounds, options.seconds = 1, min(options.seconds, 0.2)
     python = python_with_matplotlib()
     options.out.mkdir(parents=True, exist_ok=True)
     about = machine(options)
     print(about)
+    (options.out / "machine.txt").write_text(about + "\n")
     all_figures = gpu_figures.all_of(options)
     for figure in all_figures:
-        write_points(figure, about, options.out / f"{figure['name']}.csv")
+        write_points(figure, options.out / f"{figure['name']}.csv")
         show_figure(figure)
     points = options.out / "points.json"
     points.write_text(json.dumps({"machine": about, "figures": all_figures}))

@@ -1,6 +1,5 @@
 """Chains with NFs on a device, for bench/gpu.py: what is in them, and runs that are measured."""
 
-import contextlib
 import json
 import random
 import subprocess
@@ -122,38 +121,43 @@ def write(options, nfs, workers=1, ways=None, share=ALL, more=""):
     return FOLDER / "chain.toml"
 
 
-def processor_seconds(process, by_thread):
-    """What all threads of a process have used so far; `by_thread` keeps what those had that have ended."""
-    for thread in Path(f"/proc/{process}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):
-            by_thread[thread] = int(thread.read_text().split()[0])
-    return sum(by_thread.values()) / 1e9
+def processor_seconds(process):
+    """What all threads of a process have used so far."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{process}/task").glob("*/schedstat")) / 1e9
 
 
-def measure(options, chain, work_groups):
-    """Of a run of a chain: packets a second, packets for each second of processor time of all threads, and the
-    share of dummies by NF on the device. The first fifth, in which tables fill, counts for no processor time."""
+def measure(options, chain, work_groups, cost=False):
+    """Of a run of a chain: packets a second, and the share of dummies by NF on the device; with `cost`, also
+    packets for each second of processor time of all threads. For that, neither the first interval counts, in
+    which tables fill, nor the last one, in which threads end."""
     command = [str(built(options.program[0])), "run", str(chain), "--json", "--quiet", "--duration",
-               f"{options.seconds}", "--stats", f"{options.seconds / 5}", "--stats-format", "json"]
+               f"{options.seconds}"]
+    if cost:
+        command += ["--stats", f"{options.seconds / 7}", "--stats-format", "json"]
     process = subprocess.Popen(command, env=pocl(max(work_groups, 1)), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
-    packets, times, by_thread, other = [], [], {}, []
+    packets, times, other = [], [], []
     for line in process.stderr:
         if not line.startswith("{"):
             other.append(line)
-        elif not (interval := json.loads(line))["last"]:
-            packets.append(interval["packets_in"])
-            times.append(processor_seconds(process.pid, by_thread))
+        elif not (counts := json.loads(line))["last"]:
+            packets.append(counts["packets_in"])
+            times.append(processor_seconds(process.pid))
     text = process.stdout.read()
-    if process.wait() != 0 or len(times) < 2:
+    if process.wait() != 0:
         sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{''.join(other)}")
     report = json.loads(text)
     # Each packet is to pass all NFs of its way.
     if not report["conserved"] or report["failures"] or report["packets_dropped"] > report["packets_in"] / 100:
         sys.exit(f"{chain}: conserved: {report['conserved']}, {report['failures']}, {report['drops']}")
     share = lambda counts: counts["dummies"] / max(counts["slots"], 1)
-    return {"rate": report["packets_per_second"], "per_core": sum(packets[1:]) / (times[-1] - times[0]),
-            "dummies": {nf["name"]: share(nf["device"]) for nf in report["nfs"] if "device" in nf}}
+    measured = {"rate": report["packets_per_second"],
+                "dummies": {nf["name"]: share(nf["device"]) for nf in report["nfs"] if "device" in nf}}
+    if cost:
+        if len(times) < 3:
+            sys.exit(f"{' '.join(command)}: {len(times)} intervals; --seconds is too short for this machine")
+        measured["per_core"] = sum(packets[1:-1]) / (times[-2] - times[0])
+    return measured
 
 
 def place(options, sizes, samples, milliseconds):

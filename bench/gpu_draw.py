@@ -5,6 +5,7 @@
 """
 
 import json
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -17,7 +18,8 @@ from matplotlib import pyplot, ticker  # noqa: E402, as the choice above comes f
 from common import COLOURS  # noqa: E402
 
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "thalweg", "font.family": "sans-serif", "font.size": 9,
-         "axes.grid": True, "grid.color": "#dddddd", "axes.axisbelow": True}
+         "axes.grid": True, "axes.grid.axis": "y", "grid.color": "#dddddd", "axes.axisbelow": True, "ytick.left": False,
+         "xtick.bottom": False}
 
 
 def draw_panel(axes, panel):
@@ -34,20 +36,21 @@ def draw_panel(axes, panel):
                   [max(most - median, 0) for _, median, _, most in points]]
         if are_names:
             at = [x + width * (number - (len(series) - 1) / 2) for x in at]
-            axes.bar(at, medians, width, yerr=spread, color=colour, label=name, capsize=2)
+            axes.bar(at, medians, width, yerr=spread, color=colour, label=name)
         else:
-            axes.errorbar(at, medians, spread, color=colour, marker="o", markersize=3, capsize=2, label=name)
+            axes.errorbar(at, medians, spread, color=colour, marker="o", markersize=3, label=name,
+                          clip_on=False)
     axes.set_title(panel["title"], fontsize=10)
     axes.set_xticks(range(len(places)), [textwrap.fill(place, 11) for place in places])
     axes.set_xlabel(panel["x"])
     axes.set_ylabel(panel["y"])
     if panel["log"] and not are_names:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
         axes.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
     else:
         axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    axes.legend(fontsize=7)
 
 
 def draw(figure, machine, path):
@@ -58,13 +61,24 @@ def draw(figure, machine, path):
                                   layout="constrained")
     for place in axes.flat[len(panels):]:
         place.axis("off")
+    shared = all(list(panel["series"]) == list(panels[0]["series"]) for panel in panels)
     for place, panel in zip(axes.flat, panels):
         draw_panel(place, panel)
+        if place is axes.flat[0] or not shared:
+            place.legend(fontsize=7)
     wide = 80 * columns
     about = [f"{figure['title']} ({figure['name']})", machine, f"The paper: {figure['paper']}"]
     drawn.suptitle("\n".join(textwrap.fill(line, wide) for line in about), fontsize=9)
     drawn.savefig(path, format="svg", metadata={"Date": None})
     pyplot.close(drawn)
+    path.write_text("".join(map(shorter, path.read_text().splitlines(keepends=True))))
+
+
+def shorter(line):
+    """A line of SVG without blanks around it and comments, and with coordinates to a tenth of a 72nd of an inch."""
+    if line.lstrip().startswith("<!--"):
+        return ""
+    return line if "<text" in line else re.sub(r"(\.\d)\d+", r"\1", line.strip(" ").replace(" \n", "\n"))
 
 
 def main():

@@ -16,6 +16,7 @@ ABSTRACT = "abstract of the paper (IEEE Access, 2022)"
 UNKNOWN = "not at hand: of the paper's evaluation, only its abstract is"
 # What bench/gpu.py is to reach, on any device: docs/gpu.md.
 TRIVIAL_RATIO, LITERALS_MPPS, ESP_MPPS, OVERHEAD = 10, 4, 1, 0.15
+PAPER_RATIO = "the paper: trivial function, of no known size"
 # From this size on, the overhead counts.
 LARGE = 512
 
@@ -33,40 +34,47 @@ def ways(options):
     sizes = [64, 512] if options.quick else gpu_ways.SIZES
     shown = [way for way in gpu_ways.WAYS if way != "scalar"]
     times = gpu_ways.measure(options, sizes=sizes, ways=shown, work_groups=options.work_groups)
-    panels, facts = [], []
+    panels = []
     for function in gpu_ways.FUNCTIONS:
-        series = {}
-        for way in shown:
-            points = [point(size, [1e-6 / t for t in times[function, size, way]]) for size in sizes
-                      if (function, size, way) in times]
-            if points:
-                name = "resident, shared memory" if way == "resident" else f"launch of {way.split()[1]}, {way.split()[0]}"
-                series[name] = points
-        panels.append({"title": function, "x": "bytes of a packet", "y": MPPS, "log": True, "series": series})
-        facts += ratios(function, sizes, times)
+        rates = {name_of(way): [point(size, [1e-6 / t for t in times[function, size, way]]) for size in sizes
+                                if (function, size, way) in times] for way in shown}
+        panels.append({"title": function, "x": "bytes of a packet", "y": MPPS, "log": True,
+                       "series": {name: points for name, points in rates.items() if points}})
     rate = lambda function: 1e-6 / statistics.median(times[function, 64, "resident"])
-    facts += [bar("literals (nids), 64 bytes, Mpps", rate("literals"), LITERALS_MPPS),
-              bar("esp (ipsec), 64 bytes, Mpps", rate("esp"), ESP_MPPS)]
-    return [{"name": "figure-3", "title": "Resident kernel with shared memory against launches",
-             "paper": "resident with shared memory is 10 times as fast as launches with copies, for a trivial "
-                      "function; our notes on the paper. By packet size and function: not at hand",
-             "notes": facts, "panels": panels}]
+    facts = [bar("literals (nids), 64 bytes, Mpps", rate("literals"), LITERALS_MPPS),
+             bar("esp (ipsec), 64 bytes, Mpps", rate("esp"), ESP_MPPS)]
+    figure = {"name": "figure-3", "title": "Resident kernel with shared memory against launches",
+              "paper": "see figure-3-ratios", "notes": facts, "panels": panels}
+    return [figure, *ratios(sizes, times)]
 
 
-def ratios(function, sizes, times):
-    """How many times the rate of launches with copies, in words."""
-    facts = []
+def name_of(way):
+    if way == "resident":
+        return "resident, shared memory"
+    transfer, batch = way.split()
+    return f"launch of {batch}, {transfer}"
+
+
+def ratios(sizes, times):
+    """Figure 3 again: how many times the rate of launches with copies a resident kernel has."""
+    panels, facts = [], []
     for way in ["copied 32", "copied 1024"]:
-        by_size = {size: statistics.median(times[function, size, way]) /
-                   statistics.median(times[function, size, "resident"]) for size in sizes
-                   if (function, size, way) in times}
-        if by_size:
-            text = ", ".join(f"{ratio:.1f} ({size})" for size, ratio in by_size.items())
-            facts.append(f"{function}: resident is so many times a launch of {way.split()[1]}, copied: {text}")
-            if function == "reflect" and way == "copied 32":
-                facts.append(bar("trivial function, 64 bytes, times a launch of 32, copied", by_size[64],
-                                 TRIVIAL_RATIO))
-    return facts
+        series = {}
+        for function in gpu_ways.FUNCTIONS:
+            points = [point(size, [launch / resident for launch, resident in zip(
+                          times[function, size, way], times[function, size, "resident"])])
+                      for size in sizes if (function, size, way) in times]
+            if points:
+                series[function] = points
+        if series:
+            panels.append({"title": f"resident, times a {name_of(way)}", "x": "bytes of a packet", "y": "times",
+                           "log": True, "series": {**series, PAPER_RATIO: [(size, 10, 10, 10) for size in sizes]}})
+        if way == "copied 32" and "reflect" in series:
+            facts.append(bar("trivial function, 64 bytes, times a launch of 32, copied", series["reflect"][0][1],
+                             TRIVIAL_RATIO))
+    return [{"name": "figure-3-ratios", "title": "How many times as fast as launches a resident kernel is",
+             "paper": "10 times as fast as launches with copies, for a trivial function (our notes on the paper); "
+                      "sizes and other functions: not at hand", "notes": facts, "panels": panels}] if panels else []
 
 
 def bar(what, value, least):
@@ -198,7 +206,7 @@ def partitions(options):
     def measure(case):
         ids, vpn = cases[case]
         chain = gpu_chains.write(options, {"ids": ids, "vpn": vpn, "edge": 0})
-        return gpu_chains.measure(options, chain, ids + vpn)
+        return gpu_chains.measure(options, chain, ids + vpn, cost=True)
     values = rounds(options, sizes, cases, measure)
     series = lambda which: {case: [point(size, [value[which] / 1e6 for value in values[size, case]])
                                    for size in sizes] for case in cases}

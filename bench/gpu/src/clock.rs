@@ -36,7 +36,7 @@ pub(crate) fn reading() -> Duration {
     for _ in 0..READINGS {
         std::hint::black_box(thread_time());
     }
-    (thread_time() - before) / READINGS
+    thread_time().saturating_sub(before) / READINGS
 }
 
 impl Clock {
