@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """How many packets a second pass a function on a device, by the way in which they reach it? And a chain?
 
-    bench/gpu.py [--device opencl:0] [--rounds 5] [--seconds 0.5] [--functions all] [--rules FILE...] [--csv FILE]
+    bench/gpu.py [--device opencl:0] [--rounds 5] [--seconds 0.5] [--functions NAME...] [--rules FILE...] [--csv FILE]
     bench/gpu.py chain [--device opencl:0] [--rounds 5] [--seconds 2] [--program PROGRAM ...]
+    bench/gpu.py figures --out FOLDER [--device opencl:0] [--rounds 3] [--seconds 0.5] [--only 3 overhead ...] [--quick]
 
 Ways: a kernel that stays and shared memory (`resident`), a launch for each batch in shared memory
 (`shared`) or with copies to memory of the device and back (`copied`), with batches of 32 and of 1,024
@@ -19,6 +20,10 @@ On PoCL, the device is one thread, so that each way has one core of the device a
 `chain` runs a chain with an NF of kind `ipsec` that seals all packets of a capture in memory: on the processor,
 and on the device while the NF prepares more packets (`overlapping`) or waits for each batch (`waiting`: the NF
 is `pinned`). With several programs, such as one of an older version, it compares them.
+
+`figures` draws what figures 3 to 8 of the Hummingbird paper show, on the device at hand, and the overhead of
+the syncers: an SVG and a CSV each, with the paper's values where they are known, and tables on the terminal.
+docs/gpu.md describes them. Points are medians of interleaved rounds, with the least and the most.
 """
 
 import argparse
@@ -29,77 +34,33 @@ import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
-from common import HERE, THALWEG, cpu_model, need, run, work_folder
+import gpu_chains
+import gpu_figures
+import gpu_ways
+from common import THALWEG, built, cpu_model, need, run
+from gpu_ways import FUNCTIONS, OTHERS, WAYS
 
-PROGRAM = HERE.parent / "target/release/thalweg-bench-gpu"
-WAYS = ["resident", "shared 32", "copied 32", "shared 1024", "copied 1024", "scalar"]
-
-
-def measure(options):
-    """Packets a second by function, size and way: a list each."""
-    environment = {"POCL_MAX_PTHREAD_COUNT": "1", "POCL_WORK_GROUP_METHOD": "loops", **os.environ}
-    arguments = [options.device, options.rounds, options.seconds, options.lanes, options.work_groups,
-                 options.functions, *options.rules]
-    output = subprocess.run([PROGRAM, *map(str, arguments)], env=environment, check=True, text=True,
-                            stdout=subprocess.PIPE).stdout
-    rates = collections.defaultdict(list)
-    for line in map(json.loads, output.splitlines()):
-        key = line["function"], line["size"], line["way"]
-        rates[key].append(line["packets"] / line["seconds"])
-    return rates
-
-
-CHAIN = """[run]
-workers = {workers}
-[input.in]
-capture = "clear.pcap"
-memory = true
-loop = 0
-[output.out]
-discard = true
-[nf.vpn]
-kind = "ipsec"
-{keys}
-[[nf.vpn.sa]]
-name = "a"
-direction = "out"
-spi = 4097
-source = "192.0.2.1"
-destination = "192.0.2.10"
-suite = "aes128-cbc-hmac-sha1-96"
-encryption_key = "7e1a90b3c4d5f60718293a4b5c6d7e8f"
-authentication_key = "00112233445566778899aabbccddeeff01234567"
-mtu = 9000
-[[nf.vpn.policy]]
-match = "ip"
-action = "protect"
-sa = "a"
-[[route]]
-path = ["ingress", "vpn", "out"]
-"""
+FIGURES = ["3", "4", "5", "6", "7", "8", "overhead"]
+# The Python of scripts/setup.sh for packages from PyPI.
+TOOLS = Path.home() / ".cache/thalweg/tools/bin/python3"
 
 
 def chain(options):
     """Packets a second of a chain, by size, place and program: a list each."""
-    folder = work_folder() / "gpu"
-    folder.mkdir(exist_ok=True)
-    on_device = f'at = "{options.device}"\nwork_groups = {options.work_groups}\nfailed_after_ms = 30000'
-    keys = {"processor": "", "overlapping": on_device, "waiting": f"{on_device}\npinned = true"}
-    environment = {"POCL_MAX_PTHREAD_COUNT": str(options.work_groups), "POCL_WORK_GROUP_METHOD": "loops"}
+    gpu_chains.prepare()
+    places = {"processor": (0, ""), "overlapping": (options.work_groups, ""),
+              "waiting": (options.work_groups, "pinned = true")}
     rates = collections.defaultdict(list)
     for size in [64, 512, 1472]:
-        run(options.program[0], "gen", folder / "clear.pcap", "--seed", 1, "--packets", 20000, "--flows", 100,
-            "--size", size)
+        gpu_chains.generate(options.program[0], size)
         for _ in range(options.rounds):
-            for place, more in keys.items():
+            for place, (work_groups, more) in places.items():
                 for program in options.program:
-                    file = folder / "chain.toml"
-                    file.write_text(CHAIN.format(workers=options.workers, keys=more))
-                    report = json.loads(run(program, "run", file, "--json", "--duration", options.seconds,
-                                            environment=environment))
-                    assert report["conserved"] and not report["failures"], report
-                    rates[size, place, program].append(report["packets_per_second"])
+                    file = gpu_chains.write(options, {"vpn": work_groups}, workers=options.workers, more=more)
+                    one = argparse.Namespace(**{**vars(options), "program": [program]})
+                    rates[size, place, program].append(gpu_chains.measure(one, file, options.work_groups)["rate"])
     return rates
 
 
@@ -132,31 +93,106 @@ def write(path, header, rates):
             table.writerows([*key, rate] for key, all_rates in rates.items() for rate in all_rates)
 
 
+def machine(options):
+    """The device, the processor and the versions, in words."""
+    devices = json.loads(run(options.program[0], "devices", "--json"))
+    found = [device for device in devices["devices"] if device["place"] == options.device]
+    if not found or found[0]["can"] != "resident-kernels":
+        why = devices.get("without_opencl") or "thalweg devices lists what there is"
+        sys.exit(f"no device {options.device} with resident kernels: {why}")
+    options.kind = found[0]["kind"]
+    version = run(options.program[0], "--version").strip()
+    return (f"{options.device}: {found[0]['name']}, {found[0]['platform']}, {found[0]['version']}; "
+            f"{cpu_model()}, {os.cpu_count()} processors; {version}; {options.rounds} rounds")
+
+
+def python_with_matplotlib():
+    """A Python that can draw; installs what it lacks."""
+    need("matplotlib")
+    for python in [sys.executable, "/usr/bin/python3", TOOLS]:
+        try:
+            subprocess.run([python, "-c", "import matplotlib"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return python
+    sys.exit("no Python here has matplotlib")
+
+
+def write_points(figure, path):
+    """Writes all points of a figure."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["panel", "series", "x", "unit", "median", "least", "most", "paper"])
+        for panel in figure["panels"]:
+            for name, points in panel["series"].items():
+                for x, *values in points:
+                    table.writerow([panel["title"], name, x, panel["y"], *(f"{value:.6g}" for value in values),
+                                    figure["paper"]])
+
+
+def show_figure(figure):
+    print(f"\n{figure['name']}: {figure['title']}\nthe paper: {figure['paper']}")
+    for panel in figure["panels"]:
+        print(f"\n  {panel['title']}: {panel['y']}, median (least to most), by {panel['x']}")
+        for name, points in panel["series"].items():
+            print(f"    {name}")
+            for x, median, least, most in points:
+                print(f"      {x:<20} {median:10.4g}  ({least:.4g} to {most:.4g})")
+    for note in figure["notes"]:
+        print(f"  {note}")
+
+
+def figures(options):
+    built(options.program[0])
+    if options.quick:
+        options.rounds, options.seconds = 1, min(options.seconds, 0.2)
+    python = python_with_matplotlib()
+    options.out.mkdir(parents=True, exist_ok=True)
+    about = machine(options)
+    print(about)
+    (options.out / "machine.txt").write_text(about + "\n")
+    all_figures = gpu_figures.all_of(options)
+    for figure in all_figures:
+        write_points(figure, options.out / f"{figure['name']}.csv")
+        show_figure(figure)
+    points = options.out / "points.json"
+    points.write_text(json.dumps({"machine": about, "figures": all_figures}))
+    subprocess.run([python, Path(__file__).with_name("gpu_draw.py"), points, options.out], check=True)
+    points.unlink()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=["functions", "chain"], default="functions")
+    parser.add_argument("what", nargs="?", choices=["functions", "chain", "figures"], default="functions")
     parser.add_argument("--device", default="opencl:0")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="5, or 3 of figures")
     parser.add_argument("--seconds", type=float, help="of each measurement; 0.5, or 2 of a chain")
     parser.add_argument("--lanes", type=int, default=32, help="work-items of a work-group")
     parser.add_argument("--work-groups", type=int, default=1)
-    parser.add_argument("--functions", default="all", help="with commas between them")
-    parser.add_argument("--rules", nargs="+", default=[], help="files for literals")
+    parser.add_argument("--functions", nargs="+", default=FUNCTIONS + OTHERS, choices=FUNCTIONS + OTHERS)
+    parser.add_argument("--rules", nargs="+", type=Path, default=[], help="files for literals and nids")
     parser.add_argument("--csv", help="write all measurements here")
     parser.add_argument("--workers", type=int, default=1, help="of a chain")
     parser.add_argument("--program", nargs="+", default=[THALWEG], help="that run a chain")
+    parser.add_argument("--out", type=Path, help="folder of figures")
+    parser.add_argument("--only", nargs="+", choices=FIGURES, default=FIGURES, help="these figures")
+    parser.add_argument("--quick", action="store_true", help="one short round, to try figures out")
     options = parser.parse_args()
+    options.rules = [rules.resolve() for rules in options.rules]
     options.seconds = options.seconds or (2 if options.what == "chain" else 0.5)
+    options.rounds = options.rounds or (3 if options.what == "figures" else 5)
+    if options.what == "figures":
+        if options.out is None:
+            parser.error("figures need --out FOLDER")
+        return figures(options)
     if options.what == "chain":
         rates = chain(options)
         print(f"{cpu_model()}, device {options.device}, {options.workers} workers, {options.rounds} rounds")
         show_chain(rates)
-        write(options.csv, ["size", "place", "program", "packets a second"], rates)
-        return
-    need("rust")
-    subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-bench-gpu"], check=True,
-                   cwd=HERE.parent)
-    rates = measure(options)
+        return write(options.csv, ["size", "place", "program", "packets a second"], rates)
+    gpu_ways.build()
+    times = gpu_ways.measure(options, functions=options.functions, work_groups=options.work_groups)
+    rates = {key: [1 / seconds for seconds in values] for key, values in times.items()}
     print(f"{cpu_model()}, device {options.device}, {options.rounds} rounds")
     show(rates)
     write(options.csv, ["function", "size", "way", "packets a second"], rates)

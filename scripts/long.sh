@@ -2,7 +2,7 @@
 # What takes minutes and more, beyond .ci/run; each step runs alone too:
 #
 #   scripts/long.sh            all steps
-#   scripts/long.sh STEP...    these: tests, fuzz, api, soak, model, example
+#   scripts/long.sh STEP...    these: tests, fuzz, api, soak, bursts, model, figures, example
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH" REQUIRE_PEERS=1
@@ -25,14 +25,24 @@ bursts() {
 }
 # The model checker with one interruption more than in CI.
 model() { LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-4} scripts/model.sh; }
+# The figures of docs/gpu.md, in one short round on threads: that they are drawn, not what they show.
+figures() {
+    cargo build --release --locked --package thalweg-cli --features "$(scripts/setup.sh features)"
+    bench/gpu.py figures --device soft --quick --out out/figures
+    local figure
+    for figure in figure-{3..8} overhead; do
+        grep -q '</svg>' "out/figures/$figure.svg"
+        [ "$(wc -l <"out/figures/$figure.csv")" -gt 2 ]
+    done
+}
 # The example of a user's own NF, outside of this workspace.
 example() { examples/own-nf/standalone.sh; }
 
 steps=("$@")
-[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak bursts model example)
+[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak bursts model figures example)
 for step in "${steps[@]}"; do
-    case $step in tests | fuzz | api | soak | bursts | model | example) ;; *)
-        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, bursts, model or example" >&2
+    case $step in tests | fuzz | api | soak | bursts | model | figures | example) ;; *)
+        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, bursts, model, figures or example" >&2
         exit 2
         ;;
     esac

@@ -3,7 +3,7 @@
 # Says what it does; run twice, it does nothing the second time.
 #
 #   scripts/setup.sh build|test|ci
-#   scripts/setup.sh bench [rust|python3|hyperscan|dpdk|testpmd|ipsec-mb|ovs|iperf3...]
+#   scripts/setup.sh bench [rust|python3|hyperscan|dpdk|testpmd|ipsec-mb|ovs|iperf3|matplotlib...]
 #                                installs what benches need: these, or all of them
 #   scripts/setup.sh features    says what of our features this system can have
 set -euo pipefail
@@ -172,7 +172,7 @@ has_header() { cc -E -x c -include "$1" /dev/null >/dev/null 2>&1; }
 
 # What benches are built with, run by, and measured against.
 need_for_benches() {
-    local need missing=() known=(rust python3 hyperscan dpdk testpmd ipsec-mb ovs iperf3)
+    local need missing=() known=(rust python3 hyperscan dpdk testpmd ipsec-mb ovs iperf3 matplotlib)
     [ $# -ne 0 ] || set -- "${known[@]}"
     for need in "$@"; do
         case $need in
@@ -180,6 +180,7 @@ need_for_benches() {
             python3) have python3 || missing+=(python3) ;;
             hyperscan) has_header hs/hs.h || missing+=(libhyperscan-dev) ;;
             iperf3) have iperf3 || missing+=(iperf3) ;;
+            matplotlib) need_matplotlib ;;
             dpdk) pkg-config --exists libdpdk 2>/dev/null || missing+=(libdpdk-dev pkg-config) ;;
             testpmd) have dpdk-testpmd || { without_service dpdk && missing+=(dpdk-dev); } ;;
             ipsec-mb) has_header intel-ipsec-mb.h || missing+=(libipsec-mb-dev) ;;
@@ -205,6 +206,18 @@ need_tools() {
     [ ! -e "$tools/bin/pip" ] || return 0
     /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || apt_try python3-venv || true
     /usr/bin/python3 -m venv "$tools"
+}
+
+# Debian's matplotlib comes with dozens of packages, that of PyPI with ten.
+need_matplotlib() {
+    local python
+    for python in python3 /usr/bin/python3 "$tools/bin/python3"; do
+        "$python" -c 'import matplotlib' 2>/dev/null && return
+    done
+    say "installing matplotlib"
+    need_tools && "$tools/bin/pip" install --quiet matplotlib && return
+    say "missing: matplotlib; pip failed: see above, then run this again"
+    exit 1
 }
 
 # Cargo's tools: built ones from PyPI take a second, building them here takes minutes.

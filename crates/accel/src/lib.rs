@@ -21,7 +21,7 @@ mod work_group;
 
 pub use error::{AccelError, Fault};
 pub use region::{Region, Shape};
-pub use syncer::{Counts, Done, Job, Syncer};
+pub use syncer::{Done, Job, Syncer};
 
 // The model checker runs the protocol alone: its atomics are in no memory that a device shares.
 #[cfg(not(loom))]

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_nf::device::{
-    DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace, DeviceReturn, DeviceShare,
-    DeviceWork, Devices,
+    DeviceCounts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace, DeviceReturn,
+    DeviceShare, DeviceWork, Devices,
 };
 use thalweg_packet::{Batch, PacketMemory, Pool};
 
@@ -135,6 +135,7 @@ impl Devices for Installed {
                     capacity: AHEAD * Options::default().lanes * syncer.work_groups(),
                     syncer: Some(syncer),
                     waiting: VecDeque::new(),
+                    before: DeviceCounts::default(),
                     name: name.clone(),
                     _accelerator: accelerator.clone(),
                 })
@@ -159,6 +160,8 @@ struct Line {
     waiting: VecDeque<Job<Tag>>,
     /// Packets that keep the work-groups busy.
     capacity: usize,
+    /// What went through the syncer, once there is none.
+    before: DeviceCounts,
     name: Arc<str>,
     /// Stopped when its last line is dropped: after the syncer has its packets back.
     _accelerator: Arc<Mutex<Accelerator>>,
@@ -182,6 +185,7 @@ impl Line {
             back.push(DeviceReturn { visit, lane, frame, result: None });
         };
         if let Some(syncer) = self.syncer.take() {
+            self.before = syncer.counts();
             syncer.abandon(&mut lose);
         }
         self.waiting.drain(..).for_each(|job| lose(job.tag, Some(job.frame)));
@@ -218,6 +222,10 @@ impl DeviceLine for Line {
         }
         self.fill();
         Ok(())
+    }
+
+    fn counts(&self) -> DeviceCounts {
+        self.syncer.as_ref().map_or(self.before, Syncer::counts)
     }
 }
 

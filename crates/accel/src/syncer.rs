@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thalweg_nf::device::Split;
+use thalweg_nf::device::{DeviceCounts, Split};
 use thalweg_packet::{Frame, Pool};
 
 use crate::entries::{Content, Entries, Entry};
@@ -47,18 +47,7 @@ pub struct Syncer<T> {
     /// How long a work-group may have work without moving on.
     patience: Duration,
     under_way: usize,
-    counts: Counts,
-}
-
-/// What went through the queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Packets submitted.
-    pub packets: u64,
-    /// Rows sealed.
-    pub rows: u64,
-    /// Slots without a packet in them.
-    pub dummies: u64,
+    counts: DeviceCounts,
 }
 
 #[derive(Debug)]
@@ -105,7 +94,7 @@ impl<T> Syncer<T> {
             Groups { split, groups, next: 0 }
         };
         let partitions = partitions.into_iter().map(groups).collect();
-        Self { region, pool, partitions, patience, under_way: 0, counts: Counts::default() }
+        Self { region, pool, partitions, patience, under_way: 0, counts: DeviceCounts::default() }
     }
 
     /// Gives a packet to the function of partition number `partition`, in pieces if it is long and the
@@ -176,7 +165,7 @@ impl<T> Syncer<T> {
     }
 
     /// What went through the queues so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> DeviceCounts {
         self.counts
     }
 
@@ -217,7 +206,7 @@ impl<T> Group<T> {
         request: Request,
         split: Option<Split>,
         entry: Entry<T>,
-        counts: &mut Counts,
+        counts: &mut DeviceCounts,
     ) -> bool {
         let Some(split) = split else {
             return self.put(region, request, Content::Packet(entry), counts);
@@ -241,7 +230,7 @@ impl<T> Group<T> {
         region: &Region,
         request: Request,
         content: Content<T>,
-        counts: &mut Counts,
+        counts: &mut DeviceCounts,
     ) -> bool {
         region.slot(self.index, self.sealed, self.filled).write(request);
         self.entries.put(self.sealed, self.filled, content);
@@ -253,20 +242,21 @@ impl<T> Group<T> {
         is_full
     }
 
-    fn seal(&mut self, region: &Region, counts: &mut Counts) {
+    fn seal(&mut self, region: &Region, counts: &mut DeviceCounts) {
         let lanes = region.shape().lanes;
         for lane in self.filled..lanes {
             region.slot(self.index, self.sealed, lane).clear();
         }
         counts.dummies += (lanes - self.filled) as u64;
         counts.rows += 1;
+        counts.slots += lanes as u64;
         self.filled = 0;
         self.sealed = self.sealed.wrapping_add(1);
         region.seal(self.index, self.sealed);
     }
 
     /// Seals the row that is not full if the work-group has done all others.
-    fn seal_if_idle(&mut self, region: &Region, counts: &mut Counts) {
+    fn seal_if_idle(&mut self, region: &Region, counts: &mut DeviceCounts) {
         if self.filled > 0 && self.collected == self.sealed {
             self.seal(region, counts);
         }

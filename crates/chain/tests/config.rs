@@ -126,8 +126,7 @@ fn unknown_keys_at_every_level() {
 
 #[test]
 fn values_of_a_wrong_type_or_out_of_range() {
-    let sections =
-        "[run]\nworkers = 0\npoll_us = 1000001\n[memory]\nframe_size = 100\n[classify]\nemc_entries = 2000000";
+    let sections = "[run]\nworkers = 0\npoll_us = 1000001\n[memory]\nframe_size = 100\n[classify]\nemc_entries = 2000000";
     let mistakes = broken("[input.in]", &format!("{sections}\n[input.in]\nloop = \"x\""));
     let starts = [
         "chain.toml:4:11: bad number of workers: '0'; expected 1 to 256",

@@ -15,7 +15,7 @@ use controlled::Controlled;
 use places::places;
 use serde_json::Value;
 use support::{generate, report, thalweg, wait, write};
-use thalweg_accel::devices;
+use thalweg_accel::{Options, devices};
 use tunnels::{key, opening, sealing};
 
 /// Changes a byte near the end of every seventh packet of a capture.
@@ -30,6 +30,19 @@ fn damage(folder: &Path) {
         (at, number) = (at + 16 + len, number + 1);
     }
     fs::write(folder.join("damaged.pcap"), bytes).unwrap();
+}
+
+/// Checks the counts of an NF's device: of each row, every slot has a packet or is a dummy.
+fn counts_of_device(nf: &Value, at: &str) {
+    let of = |key: &str| nf["device"][key].as_u64();
+    if at == "cpu" {
+        assert!(nf.get("device").is_none(), "{nf}");
+    } else {
+        let [packets, slots, dummies] = ["packets", "slots", "dummies"].map(|key| of(key).unwrap());
+        assert!(packets > 0 && packets <= nf["packets"].as_u64().unwrap(), "{nf}");
+        assert_eq!(packets + dummies, slots, "{nf}");
+        assert_eq!(slots % Options::default().lanes as u64, 0, "{nf}");
+    }
 }
 
 #[test]
@@ -50,6 +63,8 @@ fn packets_are_sealed_and_opened_the_same_wherever_ipsec_runs() {
             let (opened, code, error) =
                 report(f, &["run", "open.toml", "--json", "--workers", workers]);
             assert_eq!((code, &*error), (0, ""), "{at}, {workers} workers");
+            counts_of_device(&sealed["nfs"][0], at);
+            counts_of_device(&opened["nfs"][0], at);
             let bytes = |name: &str| fs::read(f.join(name)).unwrap();
             let nf = |report: &Value| {
                 let nf = &report["nfs"][0];
@@ -92,13 +107,16 @@ fn an_nf_moves_between_processor_and_device_by_a_reload() {
     };
     write(f, "chain.toml", &chain("cpu"));
     let run = Controlled::start(f, "moves", "chain.toml", &["--control=moves"]);
-    let protected = || {
+    let counts = || {
         let nfs: Value =
             serde_json::from_str(&run.succeeds(&["-s", "moves", "nfs", "--json"])).unwrap();
-        nfs["nfs"][0]["figures"]["protected"].as_u64().unwrap_or(0)
+        let nf = &nfs["nfs"][0];
+        [&nf["figures"]["protected"], &nf["device"]["packets"]]
+            .map(|count| count.as_u64().unwrap_or(0))
     };
+    let protected = || counts()[0];
     wait(|| protected() > 0);
-    let mut before = 0;
+    let (mut before, mut at_devices) = (0, 0);
     for at in [device, "cpu", "soft", device] {
         write(f, "chain.toml", &chain(at));
         let answer = run.succeeds(&["-s", "moves", "reload"]);
@@ -107,6 +125,10 @@ fn an_nf_moves_between_processor_and_device_by_a_reload() {
         assert!(now >= before, "to {at}: the counts go on: {before}, {now}");
         wait(|| protected() > now);
         before = now;
+        let at_device = || counts()[1];
+        assert!(at_device() >= at_devices, "to {at}: the counts of devices go on");
+        at_devices = at_device();
+        wait(|| at == "cpu" || at_device() > at_devices);
     }
     run.succeeds(&["-s", "moves", "stop"]);
     let report = run.end();

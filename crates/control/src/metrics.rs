@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use thalweg_api::Counted;
 use thalweg_api::metrics::{Family, Kind, Label, Metrics};
-use thalweg_engine::{LatencyReport, NfReport, PortReport, Report, WorkerReport};
+use thalweg_engine::{DeviceReport, LatencyReport, NfReport, PortReport, Report, WorkerReport};
 
 use crate::subject::Subject;
 
@@ -221,7 +221,7 @@ fn of_outputs(outputs: &[PortReport]) -> [Family; 4] {
     families
 }
 
-fn of_nfs(nfs: &[NfReport]) -> [Family; 8] {
+fn of_nfs(nfs: &[NfReport]) -> [Family; 11] {
     let time = "Time that packets spent in an NF: that of their batch.";
     let mut families = [
         counter("thalweg_nf_packets", "Packets that an NF received."),
@@ -232,10 +232,25 @@ fn of_nfs(nfs: &[NfReport]) -> [Family; 8] {
         gauge("thalweg_nf_cycles_per_packet", "Cycles per packet in an NF, since the start."),
         Family::new(Kind::Summary, "thalweg_nf_latency_seconds", time),
         gauge("thalweg_nf_figure", "Figures specific to the kind of an NF."),
+        counter("thalweg_nf_device_packets", "Packets that an NF left to its device."),
+        counter("thalweg_nf_device_slots", "Slots that the device was given, in rows."),
+        counter("thalweg_nf_device_dummies", "Slots that were empty."),
     ];
     for nf in nfs {
         let labels = [("nf", &*nf.name), ("kind", &*nf.kind)];
-        let [packets, bytes, generated, drops, bypassed, cycles, time, figures] = families;
+        let [
+            packets,
+            bytes,
+            generated,
+            drops,
+            bypassed,
+            cycles,
+            time,
+            figures,
+            given,
+            slots,
+            dummies,
+        ] = families;
         families = [
             packets.sample(&labels, nf.packets as f64),
             bytes.sample(&labels, nf.bytes as f64),
@@ -245,9 +260,25 @@ fn of_nfs(nfs: &[NfReport]) -> [Family; 8] {
             cycles.sample(&labels, nf.cycles_per_packet),
             latency(time, &labels, &nf.latency_ns, nf.packets),
             by(figures, &labels, "figure", &nf.figures),
+            of_device(given, &labels, nf, |device| device.packets),
+            of_device(slots, &labels, nf, |device| device.slots),
+            of_device(dummies, &labels, nf, |device| device.dummies),
         ];
     }
     families
+}
+
+/// Adds a count of an NF's device, if it has one.
+fn of_device(
+    family: Family,
+    labels: &[Label<'_>],
+    nf: &NfReport,
+    count: fn(&DeviceReport) -> u64,
+) -> Family {
+    match &nf.device {
+        Some(device) => family.sample(labels, count(device) as f64),
+        None => family,
+    }
 }
 
 fn of_types(report: &Report) -> [Family; 2] {

@@ -1,14 +1,17 @@
 //! The counters of a run.
 
 use std::fmt;
+use std::sync::Arc;
 
 use hdrhistogram::Histogram;
 use indexmap::IndexMap;
 use thalweg_classify::{LayerCycles, LayerStats};
 use thalweg_io::{PassedOver, Shortfall};
+use thalweg_nf::device::DeviceCounts;
 use thalweg_packet::DropCounts;
 
 use crate::course::Course;
+use crate::device::Device;
 use crate::watch::Watch;
 
 /// A histogram of times in cycles, to three digits.
@@ -59,6 +62,8 @@ pub(crate) struct NfCounters {
     /// The time that packets spent in the NF: that of their batch.
     pub(crate) latency: Latencies,
     pub(crate) figures: Vec<(&'static str, u64)>,
+    /// What went to its devices; `None` if it had none.
+    pub(crate) device: Option<DeviceCounts>,
 }
 
 impl NfCounters {
@@ -72,6 +77,14 @@ impl NfCounters {
             cycles: 0,
             latency: Latencies::new(),
             figures: Vec::new(),
+            device: None,
+        }
+    }
+
+    /// Adds what went to a device.
+    pub(crate) fn add_device(&mut self, device: Option<&Arc<Device>>) {
+        if let Some(device) = device {
+            self.device.get_or_insert_default().merge(device.counts());
         }
     }
 
@@ -84,6 +97,9 @@ impl NfCounters {
         self.bypassed += other.bypassed;
         self.cycles += other.cycles;
         self.latency.merge(&other.latency);
+        if let Some(device) = other.device {
+            self.device.get_or_insert_default().merge(device);
+        }
     }
 }
 

@@ -52,8 +52,9 @@ impl Seat {
         self.parts.iter_mut().for_each(|parts| parts.nf = nf);
     }
 
-    /// Adds the counts of the NF's parts to its own, when no more packets come to it.
+    /// Adds the counts of the NF's parts and of its device to its own, when no more packets come to it.
     pub(crate) fn sum(mut self) -> Self {
+        self.member.counters.add_device(self.member.device.as_ref());
         if let Some(parts) = &mut self.parts {
             parts.add_counters(&mut self.member.counters);
         }

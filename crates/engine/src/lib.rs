@@ -40,8 +40,8 @@ pub use live::Engine;
 pub use observe::{DropPlace, DropRecord, Drops, DropsWanted, ObserveError, Traces};
 pub use reload::{Reload, ReloadError};
 pub use report::{
-    FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport, QueueReport, Report,
-    SandboxReport, SumReport, TypeReport, WorkerReport,
+    DeviceReport, FormerNf, FormerReport, LatencyReport, NfReport, PauseReport, PortReport,
+    QueueReport, Report, SandboxReport, SumReport, TypeReport, WorkerReport,
 };
 pub use runtime::{RunError, RunOptions, StateFolderError, TraceError, run, state_schema, trace};
 pub use series::{Interval, Meter, NfInterval, Pace, Sampler, Series};

@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_cpu::Isa;
+use thalweg_nf::device::DeviceCounts;
 use thalweg_packet::DropCounts;
 
 use crate::advice::advice;
@@ -356,6 +357,32 @@ pub struct NfReport {
     pub latency_ns: LatencyReport,
     /// Figures specific to its kind.
     pub figures: IndexMap<&'static str, u64>,
+    /// What went to its device; absent if it had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceReport>,
+}
+
+/// What an NF has left to devices, before reloads included. A device is given slots in rows, of which a
+/// work-group works on one at a time.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct DeviceReport {
+    /// Packets submitted.
+    pub packets: u64,
+    /// Slots that the device was given.
+    pub slots: u64,
+    /// Slots that were empty, since a work-group had nothing else to do.
+    pub dummies: u64,
+}
+
+impl DeviceReport {
+    fn of(DeviceCounts { packets, slots, dummies, .. }: DeviceCounts) -> Self {
+        Self { packets, slots, dummies }
+    }
+
+    /// The share of slots that were empty, from 0 to 1.
+    pub fn dummy_share(&self) -> f64 {
+        self.dummies as f64 / self.slots.max(1) as f64
+    }
 }
 
 /// Percentiles of a time, in nanoseconds.
@@ -537,6 +564,7 @@ fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {
         cycles: c.cycles,
         latency_ns: LatencyReport::of(&c.latency, ns),
         figures: c.figures.iter().copied().collect(),
+        device: c.device.map(DeviceReport::of),
     };
     plan.nfs.iter().zip(&counters.nfs).map(report).collect()
 }

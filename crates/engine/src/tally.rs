@@ -70,7 +70,9 @@ impl Tally {
         self.counters.chain_drops.merge(&station.lost);
         for member in station.members() {
             self.add_nf(member.nf, &member.counters);
-            self.counters.nfs[usize::from(member.nf.0)].figures = member.function.figures();
+            let counters = &mut self.counters.nfs[usize::from(member.nf.0)];
+            counters.figures = member.function.figures();
+            counters.add_device(member.device.as_ref());
         }
     }
 

@@ -197,6 +197,32 @@ pub trait DeviceLine: Send {
     /// What the device did wrong. All packets that it had are in `back` then, without results. After
     /// that, packets that are submitted come back in the same way.
     fn poll(&mut self, back: &mut Vec<DeviceReturn>) -> Result<(), DeviceFault>;
+
+    /// What went through it so far.
+    fn counts(&self) -> DeviceCounts;
+}
+
+/// What went to a device: packets, in rows of slots of which a work-group works on one at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounts {
+    /// Packets submitted.
+    pub packets: u64,
+    /// Rows that the device was given.
+    pub rows: u64,
+    /// Slots of these rows.
+    pub slots: u64,
+    /// Those of them that are empty.
+    pub dummies: u64,
+}
+
+impl DeviceCounts {
+    /// Adds the counts of another line, or of another device.
+    pub fn merge(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.rows += other.rows;
+        self.slots += other.slots;
+        self.dummies += other.dummies;
+    }
 }
 
 /// A packet that is back from a device.

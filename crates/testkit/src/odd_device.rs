@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use thalweg_nf::device::{
-    DeviceFault, DeviceJob, DeviceLine, DeviceReturn, DeviceShare, DeviceWork, Devices,
+    DeviceCounts, DeviceFault, DeviceJob, DeviceLine, DeviceReturn, DeviceShare, DeviceWork,
+    Devices,
 };
 use thalweg_packet::{Batch, Frame, PacketMemory, Pool};
 
@@ -22,6 +23,7 @@ struct Line {
     work: DeviceWork,
     pool: Arc<Pool>,
     batches: usize,
+    packets: u64,
     has_failed: bool,
     jobs: Vec<Submitted>,
     random: u64,
@@ -53,6 +55,7 @@ impl Devices for Odd {
                     work: DeviceWork::clone(&work),
                     pool: pool.clone(),
                     batches: 0,
+                    packets: 0,
                     has_failed: false,
                     jobs: Vec::new(),
                     random: number as u64,
@@ -79,6 +82,7 @@ impl DeviceLine for Line {
 
     fn submit(&mut self, batch: &mut Batch, visit: usize, jobs: &[DeviceJob]) -> usize {
         self.batches += 1;
+        self.packets += jobs.len() as u64;
         for job in jobs {
             let (frame, packet) = batch.lend(job.lane).unwrap();
             self.jobs.push(Submitted { visit, job: *job, frame, start: packet.start });
@@ -110,5 +114,11 @@ impl DeviceLine for Line {
             });
         }
         Ok(())
+    }
+
+    /// Its rows are batches, which have no slots to spare.
+    fn counts(&self) -> DeviceCounts {
+        let (packets, rows) = (self.packets, self.batches as u64);
+        DeviceCounts { packets, rows, slots: packets, dummies: 0 }
     }
 }

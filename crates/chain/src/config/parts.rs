@@ -30,7 +30,10 @@ pub(super) fn read<'a>(
     let mut parts = Parts { root: source.clone(), files, errors: Vec::new() };
     parts.check_routes();
     let file = ChainFile {
-        run: parts.section("run", "[run] with: workers, cores, seed, poll_us, user, merge = \"time\" or \"turn\""),
+        run: parts.section(
+            "run",
+            "[run] with: workers, cores, seed, poll_us, user, merge = \"time\" or \"turn\"",
+        ),
         memory: parts.section(
             "memory",
             "[memory] with: frame_size, frames, large_frames, huge_pages, device",

@@ -101,12 +101,16 @@ impl<'a> From<&'a NfReport> for Nf<'a> {
     }
 }
 
-/// The figures of an NF that are not 0, and how many packets bypassed it: some NFs have dozens, and
-/// the JSON report has all.
+/// The figures of an NF that are not 0, how many packets bypassed it, and how many went to a device:
+/// some NFs have dozens, and the JSON report has all.
 pub fn figures(nf: &NfReport) -> Vec<String> {
     let bypassed = (nf.bypassed > 0).then(|| format!("bypassed {}", nf.bypassed));
     let figures = list(nf.figures.iter().filter(|(_, figure)| **figure > 0));
-    bypassed.into_iter().chain(figures).collect()
+    let device = nf.device.filter(|device| device.packets > 0).map(|device| {
+        let (packets, dummies) = (device.packets, 100.0 * device.dummy_share());
+        format!("device-packets {packets} (dummies {dummies:.1} %)")
+    });
+    bypassed.into_iter().chain(figures).chain(device).collect()
 }
 
 /// The workers.

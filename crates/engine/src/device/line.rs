@@ -1,6 +1,8 @@
 //! A line to a device: which of its packets are back.
 
-use thalweg_nf::device::{DeviceFault, DeviceJob, DeviceLine, DeviceResult, DeviceReturn};
+use thalweg_nf::device::{
+    DeviceCounts, DeviceFault, DeviceJob, DeviceLine, DeviceResult, DeviceReturn,
+};
 use thalweg_packet::Batch;
 
 /// A line, and the visits whose packets it has.
@@ -33,6 +35,11 @@ impl Line {
     /// How many packets keep the device busy.
     pub(super) fn capacity(&self) -> usize {
         self.line.capacity()
+    }
+
+    /// What went through it so far.
+    pub(super) fn counts(&self) -> DeviceCounts {
+        self.line.counts()
     }
 
     /// Whether more packets would not only wait.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use thalweg_nf::device::{DeviceFault, DeviceLine};
+use thalweg_nf::device::{DeviceCounts, DeviceFault, DeviceLine};
 use thalweg_nf::{Context, NetworkFunction};
 use thalweg_packet::{Batch, Lanes};
 
@@ -56,6 +56,13 @@ impl Device {
     /// How many packets keep the device busy, through each line.
     pub(crate) fn capacity(&self) -> usize {
         (0..self.lines.len()).map(|number| self.line(number).capacity()).max().unwrap_or(0)
+    }
+
+    /// What went through all lines so far.
+    pub(crate) fn counts(&self) -> DeviceCounts {
+        let mut counts = DeviceCounts::default();
+        (0..self.lines.len()).for_each(|number| counts.merge(self.line(number).counts()));
+        counts
     }
 
     /// Whether more packets of a worker would not only wait.

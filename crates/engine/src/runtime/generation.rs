@@ -262,6 +262,7 @@ impl Seats<'_> {
             retired.rest.extend(left);
             if let NextDevice::Other(device) = device {
                 let old = std::mem::replace(&mut seat.member.device, device);
+                seat.member.counters.add_device(old.as_ref());
                 retired.rest.push(Box::new(old));
             }
             seat.renumber(NfIndex(at as u16));
