@@ -30,7 +30,7 @@ pub const LITERALS: DeviceFunction = DeviceFunction {
     scalar: |bytes, argument, table| automaton::walk(bytes, argument[0] as usize, table),
 };
 
-/// From more bytes of payload than this on, several work-items walk: docs/gpu.md has what that costs.
+/// From more bytes of payload than this on, several work-items walk: docs/adr/0022 has what that costs.
 const PIECE: usize = 1024;
 
 /// A literal lies whole in one of two pieces.
