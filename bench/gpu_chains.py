@@ -153,9 +153,8 @@ def measure(options, chain, work_groups, cost=False):
     share = lambda counts: counts["dummies"] / max(counts["slots"], 1)
     measured = {"rate": report["packets_per_second"],
                 "dummies": {nf["name"]: share(nf["device"]) for nf in report["nfs"] if "device" in nf}}
-    if cost:
-        if len(times) < 3:
-            sys.exit(f"{' '.join(command)}: {len(times)} intervals; --seconds is too short for this machine")
+    # A run that is too short for a busy machine has too few intervals, and no costs.
+    if len(times) >= 3:
         measured["per_core"] = sum(packets[1:-1]) / (times[-2] - times[0])
     return measured
 

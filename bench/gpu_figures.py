@@ -208,8 +208,9 @@ def partitions(options):
         chain = gpu_chains.write(options, {"ids": ids, "vpn": vpn, "edge": 0})
         return gpu_chains.measure(options, chain, ids + vpn, cost=True)
     values = rounds(options, sizes, cases, measure)
-    series = lambda which: {case: [point(size, [value[which] / 1e6 for value in values[size, case]])
-                                   for size in sizes] for case in cases}
+    known = lambda which, size, case: [value[which] / 1e6 for value in values[size, case] if which in value]
+    series = lambda which: {case: [point(size, known(which, size, case)) for size in sizes
+                                   if known(which, size, case)] for case in cases}
     title = f"ids, vpn, edge: {groups} work-groups"
     panel = {"title": title, "x": "bytes of a packet", "log": True}
     figure = {"name": "figure-6", "title": "A shared device against device and processor", "paper": UNKNOWN,
