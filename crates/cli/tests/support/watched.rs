@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use thalweg_accel::Installed;
 use thalweg_ipsec::device::ESP;
 use thalweg_nf::device::{
-    DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DeviceReturn, DeviceShare, Devices,
+    DeviceCounts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DeviceReturn, DeviceShare,
+    Devices,
 };
 use thalweg_nids::device::LITERALS;
 use thalweg_packet::{Batch, MemoryKind, PacketMemory, Pool};
@@ -153,6 +154,10 @@ struct Line {
 impl DeviceLine for Line {
     fn capacity(&self) -> usize {
         self.line.capacity()
+    }
+
+    fn counts(&self) -> DeviceCounts {
+        self.line.counts()
     }
 
     fn submit(&mut self, batch: &mut Batch, visit: usize, jobs: &[DeviceJob]) -> usize {
