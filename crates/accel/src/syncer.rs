@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thalweg_packet::{Frame, Pool};
 
 use crate::entries::{Entries, Entry};
 use crate::error::Fault;
+use crate::looks::Looks;
 use crate::region::{Region, Shape, State};
 use crate::slot::Request;
 
@@ -77,8 +78,8 @@ struct Group<T> {
     /// Slots filled in the row that is not sealed.
     filled: usize,
     entries: Entries<T>,
-    /// Since when it has not moved on, if it has work.
-    stands_since: Option<Instant>,
+    /// How long it has not moved on, if it has work.
+    stands: Option<Looks>,
 }
 
 impl<T> Syncer<T> {
@@ -92,7 +93,7 @@ impl<T> Syncer<T> {
         let Shape { rows, lanes, .. } = region.shape();
         let group = |index| {
             let entries = Entries::new(rows, lanes);
-            Group { index, sealed: 0, collected: 0, filled: 0, entries, stands_since: None }
+            Group { index, sealed: 0, collected: 0, filled: 0, entries, stands: None }
         };
         let groups =
             |own: Vec<usize>| Groups { groups: own.into_iter().map(group).collect(), next: 0 };
@@ -241,7 +242,7 @@ impl<T> Group<T> {
                 each(Done { frame, result, tag });
             }
             self.collected = self.collected.wrapping_add(1);
-            self.stands_since = None;
+            self.stands = None;
         }
         Ok(back)
     }
@@ -252,7 +253,7 @@ impl<T> Group<T> {
             return Ok(());
         }
         let work_group = self.index;
-        let after = self.stands_since.get_or_insert_with(Instant::now).elapsed();
+        let after = self.stands.get_or_insert_with(Looks::new).again(patience);
         if region.state(self.index) == State::Ended && region.done(self.index) == self.collected {
             return Err(Fault::Ended { work_group });
         }
