@@ -207,7 +207,7 @@ fn resident(
 ) -> Result<Rate, Box<dyn Error>> {
     let Settings { seconds, lanes, work_groups } = *settings;
     let (function, table) = (work.function, work.table.clone());
-    let partition = Partition { function, table, work_groups };
+    let partition = Partition { function, table: table.into(), work_groups };
     let options = Options { lanes, rows: 64, ..Options::default() };
     let mut accelerator = Accelerator::start(backend, vec![partition], options, pool.clone())?;
     let mut syncer = accelerator.syncers(1)?.remove(0);

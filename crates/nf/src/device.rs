@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_packet::{Batch, Frame, Lanes, PacketMemory, Pool};
+use zeroize::Zeroizing;
 
 use crate::context::Context;
 
@@ -36,8 +37,12 @@ pub struct DeviceWork {
     /// The function.
     pub function: DeviceFunction,
     /// What it reads in addition to packets.
-    pub table: Vec<u8>,
+    pub table: DeviceTable,
 }
+
+/// What a function reads in addition to packets. It may have keys, so it is zeroed when it is dropped; what
+/// copies it does the same.
+pub type DeviceTable = Zeroizing<Vec<u8>>;
 
 /// A packet for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

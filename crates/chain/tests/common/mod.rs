@@ -182,7 +182,7 @@ impl Blueprint for TestBlueprint {
             source: "",
             scalar: |bytes, _, _| [bytes[0].into(), 0],
         };
-        Some(DeviceWork { function, table: Vec::new() })
+        Some(DeviceWork { function, table: Vec::new().into() })
     }
 
     fn overlaps_on_device(&self) -> bool {

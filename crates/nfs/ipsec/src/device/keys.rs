@@ -24,6 +24,6 @@ impl DeviceKeys {
     pub(crate) fn work(&self) -> Option<DeviceWork> {
         let associations: Vec<_> = self.0.iter().map(|keys| (&keys.0, &keys.1)).collect();
         (!associations.is_empty())
-            .then(|| DeviceWork { function: ESP, table: table(&associations) })
+            .then(|| DeviceWork { function: ESP, table: table(&associations).into() })
     }
 }
