@@ -23,7 +23,7 @@ test:            ## Run every test, against real peers too
 	@scripts/setup.sh test
 	scripts/test.py
 
-long:            ## Run what takes minutes: ignored tests, long fuzzing, soak, model checker
+long:            ## Run what takes minutes: ignored tests, long fuzzing, soak, stress, model checker
 	scripts/long.sh
 
 bench:           ## Measure the whole path per packet (bench/path.py); docs/performance.md has the others

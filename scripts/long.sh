@@ -2,7 +2,7 @@
 # What takes minutes and more, beyond .ci/run; each step runs alone too:
 #
 #   scripts/long.sh            all steps
-#   scripts/long.sh STEP...    these: tests, fuzz, api, soak, bursts, model, figures, example
+#   scripts/long.sh STEP...    these: tests, fuzz, api, soak, bursts, stress, model, figures, example
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH" REQUIRE_PEERS=1
@@ -23,6 +23,11 @@ bursts() {
     DISTURBED_SECONDS=${DISTURBED_SECONDS:-600} LABORATORY_SECONDS=$((${DISTURBED_SECONDS:-600} + 60)) \
         scripts/test.py --only "cli live_links bursts"
 }
+# Half an hour of random chains with NFs on devices, with bursts, reloads, stops and kills: nothing lost,
+# repeated, reordered or stuck.
+stress() {
+    STRESS_SECONDS=${STRESS_SECONDS:-1800} scripts/test.py --only "cli device_stress"
+}
 # The model checker with one interruption more than in CI.
 model() { LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-4} scripts/model.sh; }
 # The figures of docs/gpu.md, in one short round on threads: that they are drawn, not what they show.
@@ -39,10 +44,10 @@ figures() {
 example() { examples/own-nf/standalone.sh; }
 
 steps=("$@")
-[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak bursts model figures example)
+[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak bursts stress model figures example)
 for step in "${steps[@]}"; do
-    case $step in tests | fuzz | api | soak | bursts | model | figures | example) ;; *)
-        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, bursts, model, figures or example" >&2
+    case $step in tests | fuzz | api | soak | bursts | stress | model | figures | example) ;; *)
+        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, bursts, stress, model, figures or example" >&2
         exit 2
         ;;
     esac

@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMES = ROOT / "target" / "test-times.json"
 SLOW = {"sim lib": 22, "cli live": 15, "cli terminal": 15, "sim reference": 12, "cli levels": 10,
         "nids lib": 10, "accel protocol": 10, "ipsec lib": 9, "classify classbench_masks": 9, "router router_table": 9,
-        "control peer_document": 9, "cli captures": 9, "cli schemas": 8, "cli top": 8, "cli memory": 8,
-        "control watching": 8, "engine lib": 8, "l7fw lib": 8, "classify masks": 8, "assets lib": 7,
+        "cli device_stress": 9, "control peer_document": 9, "cli captures": 9, "cli schemas": 8, "cli top": 8,
+        "cli memory": 8, "control watching": 8, "engine lib": 8, "l7fw lib": 8, "classify masks": 8, "assets lib": 7,
         "cli peer_prometheus": 7, "cli overload": 6, "control unharmed": 6, "cli pipes": 5,
         "cli service": 5, "nat lib": 5}
 FEATURES = os.environ.get("FEATURES")

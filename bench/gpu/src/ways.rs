@@ -44,7 +44,7 @@ impl<'a> Resident<'a> {
         size: usize,
         settings: &Settings,
     ) -> Result<Self, Box<dyn Error>> {
-        let (function, table) = (work.function, work.table.clone());
+        let (function, table) = (work.function, work.table.clone().into());
         let partition = Partition { function, table, work_groups: settings.work_groups };
         // A machine that others use may stand still for a while.
         let patience = Duration::from_secs(60);

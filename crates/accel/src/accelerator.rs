@@ -3,13 +3,14 @@
 use std::iter;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use thalweg_nf::device::{DeviceFunction, Split};
+use thalweg_nf::device::{DeviceFunction, DeviceTable, Split};
 use thalweg_packet::Pool;
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
+use crate::looks::Looks;
 use crate::region::{Region, Shape, State};
 use crate::syncer::Syncer;
 
@@ -19,7 +20,7 @@ pub struct Partition {
     /// What its work-groups do.
     pub function: DeviceFunction,
     /// What the function reads beside packets: keys, an automaton, routes.
-    pub table: Vec<u8>,
+    pub table: DeviceTable,
     /// How many work-groups do it.
     pub work_groups: usize,
 }
@@ -84,7 +85,7 @@ impl Accelerator {
         }
         let Options { lanes, rows, .. } = options;
         let shape = Shape { work_groups, lanes, rows };
-        let tables: Vec<&[u8]> = partitions.iter().map(|p| &*p.table).collect();
+        let tables: Vec<&[u8]> = partitions.iter().map(|p| &**p.table).collect();
         let memory = backend.allocate(Region::len_for(shape, &tables)?)?;
         let numbered = partitions.iter().enumerate();
         let of_groups: Vec<_> = numbered
@@ -108,7 +109,7 @@ impl Accelerator {
     /// Waits until all work-groups run.
     fn wait_for_all(&mut self) -> Result<(), AccelError> {
         let needed = self.region.shape().work_groups;
-        let until = Instant::now() + self.options.start;
+        let mut looks = Looks::new();
         loop {
             let absent = |group: &usize| self.region.state(*group) == State::Absent;
             let runs = needed - (0..needed).filter(absent).count();
@@ -117,7 +118,7 @@ impl Accelerator {
             }
             // Work-groups that run keep the others from starting if there is no room for all; those
             // that start at all do so at the same time.
-            let is_late = Instant::now() > until;
+            let is_late = looks.again(self.options.start) > self.options.start;
             if is_late {
                 let device = self.device.clone();
                 return Err(AccelError::Residency { device, needed, runs });

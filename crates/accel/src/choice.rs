@@ -55,7 +55,8 @@ fn rate(
         len: Pool::region_len(PACKETS, FRAME),
         why: e.to_string(),
     })?);
-    let partition = Partition { function, table: alternatives.table.clone(), work_groups: 1 };
+    let partition =
+        Partition { function, table: alternatives.table.clone().into(), work_groups: 1 };
     let options = Options { patience: Duration::from_secs(5), ..Options::default() };
     let mut accelerator = Accelerator::start(backend, vec![partition], options, pool.clone())?;
     let mut syncer = accelerator.share(0, 1, options.patience)?.remove(0);

@@ -11,6 +11,7 @@
 
 mod entries;
 mod error;
+mod looks;
 #[cfg(all(test, loom))]
 mod model;
 pub mod region;

@@ -241,6 +241,17 @@ impl Region {
     }
 }
 
+/// Tables may have keys: memory that a driver allocates is not zeroed for its next use.
+#[cfg(not(loom))]
+impl Drop for Region {
+    fn drop(&mut self) {
+        let tables = &self.words.all()[self.shape.tables_at()..];
+        tables.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        // What frees the memory does not read it: the stores must not be left out.
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region").field("shape", &self.shape).finish_non_exhaustive()

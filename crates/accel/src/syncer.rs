@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thalweg_nf::device::{DeviceCounts, Split};
 use thalweg_packet::{Frame, Pool};
 
 use crate::entries::{Content, Entries, Entry};
 use crate::error::Fault;
+use crate::looks::Looks;
 use crate::region::{Region, Shape, State};
 use crate::slot::Request;
 
@@ -71,8 +72,8 @@ struct Group<T> {
     entries: Entries<T>,
     /// The result for the pieces so far of a packet whose others are not collected.
     joined: Option<[u32; 2]>,
-    /// Since when it has not moved on, if it has work.
-    stands_since: Option<Instant>,
+    /// How long it has not moved on, if it has work.
+    stands: Option<Looks>,
 }
 
 impl<T> Syncer<T> {
@@ -86,8 +87,8 @@ impl<T> Syncer<T> {
         let Shape { rows, lanes, .. } = region.shape();
         let group = |index| {
             let entries = Entries::new(rows, lanes);
-            let (sealed, collected, filled, stands_since) = (0, 0, 0, None);
-            Group { index, sealed, collected, filled, entries, joined: None, stands_since }
+            let (sealed, collected, filled, stands) = (0, 0, 0, None);
+            Group { index, sealed, collected, filled, entries, joined: None, stands }
         };
         let groups = |(own, split): (Vec<usize>, _)| {
             let groups = own.into_iter().map(group).collect();
@@ -294,7 +295,7 @@ impl<T> Group<T> {
                 }
             }
             self.collected = self.collected.wrapping_add(1);
-            self.stands_since = None;
+            self.stands = None;
         }
         Ok(back)
     }
@@ -305,7 +306,7 @@ impl<T> Group<T> {
             return Ok(());
         }
         let work_group = self.index;
-        let after = self.stands_since.get_or_insert_with(Instant::now).elapsed();
+        let after = self.stands.get_or_insert_with(Looks::new).again(patience);
         if region.state(self.index) == State::Ended && region.done(self.index) == self.collected {
             return Err(Fault::Ended { work_group });
         }

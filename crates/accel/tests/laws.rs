@@ -63,7 +63,7 @@ fn pool(backend: &dyn Backend, frames: usize) -> Arc<Pool> {
 }
 
 fn partition(function: DeviceFunction, work_groups: usize) -> Partition {
-    Partition { function, table: (0..=255).collect(), work_groups }
+    Partition { function, table: (0..=255).collect::<Vec<u8>>().into(), work_groups }
 }
 
 /// A packet to send: the partition, the bytes, where they begin in the frame, and the argument.

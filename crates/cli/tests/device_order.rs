@@ -7,6 +7,7 @@ mod tunnels;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use support::{generate, report, write};
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, Report, RunOptions};
-use thalweg_nf::device::{DeviceLine, DeviceShare, Devices};
-use thalweg_packet::{PacketMemory, Pool};
+use thalweg_nf::device::{
+    DeviceCounts, DeviceFault, DeviceJob, DeviceLine, DeviceReturn, DeviceShare, Devices,
+};
+use thalweg_packet::{Batch, PacketMemory, Pool};
 use thalweg_testkit::odd_device::{CAPACITY, Odd};
 use tunnels::sealing;
 
@@ -39,9 +42,81 @@ impl Devices for Counted {
     }
 }
 
+/// Packets that a device keeps before it returns any: more than 16 bursts of 128.
+const HOARD: usize = 20 * 128;
+
+/// A device that returns packets when it has [`HOARD`], or gets no more; it remembers how many it had at
+/// most.
+#[derive(Debug, Default)]
+struct Hoarding(Arc<AtomicUsize>);
+
+/// A line to it, and what it has.
+struct Hoard {
+    line: Box<dyn DeviceLine>,
+    has: usize,
+    most: Arc<AtomicUsize>,
+    /// Polls since it got packets.
+    polls: u32,
+    returns: bool,
+}
+
+impl Devices for Hoarding {
+    fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String> {
+        Odd { fails_at: None }.allocate(at, len)
+    }
+
+    fn start(
+        &self,
+        at: &str,
+        shares: Vec<DeviceShare>,
+        pool: &Arc<Pool>,
+    ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
+        let hoard = |line| -> Box<dyn DeviceLine> {
+            let most = self.0.clone();
+            Box::new(Hoard { line, has: 0, most, polls: 0, returns: false })
+        };
+        let lines = Odd { fails_at: None }.start(at, shares, pool)?;
+        Ok(lines.into_iter().map(|lines| lines.into_iter().map(hoard).collect()).collect())
+    }
+}
+
+impl DeviceLine for Hoard {
+    fn counts(&self) -> DeviceCounts {
+        self.line.counts()
+    }
+
+    fn capacity(&self) -> usize {
+        2 * HOARD
+    }
+
+    fn submit(&mut self, batch: &mut Batch, visit: usize, jobs: &[DeviceJob]) -> usize {
+        let taken = self.line.submit(batch, visit, jobs);
+        (self.has, self.polls) = (self.has + taken, 0);
+        self.most.fetch_max(self.has, Ordering::Relaxed);
+        taken
+    }
+
+    fn poll(&mut self, back: &mut Vec<DeviceReturn>) -> Result<(), DeviceFault> {
+        self.polls += 1;
+        self.returns |= self.has >= HOARD || self.polls > 10_000;
+        if self.returns {
+            let before = back.len();
+            self.line.poll(back)?;
+            self.has -= back.len() - before;
+            self.returns = self.has > 0;
+        }
+        Ok(())
+    }
+}
+
 /// The plan of a chain that seals packets on this device, with more keys for the NF.
 fn plan(folder: &Path, device: Arc<dyn Devices>, more: &str) -> Plan {
-    let chain = sealing(&format!("at = 'odd'\nwork_groups = 4\n{more}"));
+    plan_in(folder, device, more, "")
+}
+
+/// As [`plan`], with more sections.
+fn plan_in(folder: &Path, device: Arc<dyn Devices>, more: &str, sections: &str) -> Plan {
+    let chain = sections.to_owned() + &sealing(&format!("at = 'odd'\nwork_groups = 4\n{more}"));
     let absolute = |name: &str| format!("'{}'", folder.join(name).display());
     let chain = chain.replace("'clear.pcap'", &absolute("clear.pcap"));
     let chain = chain.replace("'sealed.pcap'", &absolute("odd.pcap"));
@@ -90,6 +165,28 @@ fn packets_leave_in_their_order_however_a_device_returns_them() {
         for key in ["packets", "drops", "figures"] {
             assert_eq!(report["nfs"][0][key], cpu["nfs"][0][key], "{workers} workers: {key}");
         }
+        let same =
+            fs::read(f.join("odd.pcap")).unwrap() == fs::read(f.join("sealed.pcap")).unwrap();
+        assert!(same, "{workers} workers");
+    }
+}
+
+#[test]
+fn packets_keep_their_order_with_more_bursts_at_a_device_than_workers_usually_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    generate(f, "clear.pcap --seed 3 --packets 20000 --flows 50 --tcp 1 --udp 0 --icmp 0");
+    write(f, "cpu.toml", &sealing(""));
+    let (_, code, error) = report(f, &["run", "cpu.toml", "--json"]);
+    assert_eq!((code, &*error), (0, ""));
+    for workers in [1, 2, 3] {
+        let device = Arc::new(Hoarding::default());
+        let more = "[memory]\nframes = 65536\n";
+        let plan = plan_in(f, device.clone(), "", more);
+        let report = thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap();
+        assert_eq!((report.failures, report.conserved), (vec![], true), "{workers} workers");
+        let most = device.0.load(Ordering::Relaxed);
+        assert!(most >= HOARD, "{workers} workers: at most {most} packets at a line");
         let same =
             fs::read(f.join("odd.pcap")).unwrap() == fs::read(f.join("sealed.pcap")).unwrap();
         assert!(same, "{workers} workers");

@@ -10,11 +10,12 @@ mod tunnels;
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
 use controlled::Controlled;
 use places::places;
 use serde_json::Value;
-use support::{generate, report, thalweg, wait, write};
+use support::{Running, generate, report, thalweg, wait, write};
 use thalweg_accel::{Options, devices};
 use tunnels::{key, opening, sealing};
 
@@ -134,6 +135,65 @@ fn an_nf_moves_between_processor_and_device_by_a_reload() {
     let report = run.end();
     assert_eq!(report["nfs"][0]["drops"], serde_json::json!({}), "{report}");
     assert_eq!(report["reloads"], 4, "{report}");
+}
+
+#[test]
+fn signals_reach_a_run_wherever_its_nfs_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    generate(f, "clear.pcap --seed 3 --packets 500 --flows 50 --tcp 1 --udp 0 --icmp 0");
+    let (places, _turn) = places();
+    for at in &places {
+        let chain = sealing(&key(at))
+            .replace("'clear.pcap'", "'clear.pcap'\nmemory = true\nloop = 0\npace = 1");
+        let chain = format!("[memory]\nframes = 4096\n{chain}");
+        for signal in ["TERM", "INT"] {
+            write(f, "chain.toml", &chain);
+            let run = Running::start(f, &["-v"], Stdio::null());
+            let written = || fs::metadata(f.join("sealed.pcap")).map_or(0, |file| file.len());
+            wait(|| {
+                run.signal("USR1");
+                written() > 24
+            });
+            let before = written();
+            wait(|| {
+                run.signal("USR1");
+                written() > before
+            });
+            run.signal("HUP");
+            wait(|| fs::read_to_string(f.join("error")).unwrap().contains("nothing has changed"));
+            run.signal(signal);
+            let ended = run.end();
+            assert!(ended.status.success(), "{at}, {signal}: {} {}", ended.status, ended.error);
+            let report = ended.report();
+            assert_eq!(report["packets_in"], report["packets_out"], "{at}, {signal}: {report}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_for_longer_than_a_device_may_take_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    generate(f, "clear.pcap --seed 3 --packets 500 --flows 50 --tcp 1 --udp 0 --icmp 0");
+    let (places, _turn) = places();
+    for at in places.iter().filter(|at| *at != "cpu") {
+        let chain = sealing(&format!("at = '{at}'\nfailed_after_ms = 1000\n"))
+            .replace("'clear.pcap'", "'clear.pcap'\nmemory = true\nloop = 0");
+        write(f, "chain.toml", &chain.replace("capture = 'sealed.pcap'", "discard = true"));
+        let run = Running::start(f, &["--duration", "4s"], Stdio::null());
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        // As a debugger or a shell does it; packets are at the device.
+        for _ in 0..3 {
+            run.signal("STOP");
+            std::thread::sleep(std::time::Duration::from_millis(1300));
+            run.signal("CONT");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let report = run.end().report();
+        assert_eq!(report["failures"], serde_json::json!([]), "{at}: {report}");
+        assert_eq!(report["packets_in"], report["packets_out"], "{at}: {report}");
+    }
 }
 
 #[test]

@@ -141,6 +141,11 @@ pub struct NfState {
     /// The core of that worker; absent if it may use any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
+    /// Where it runs: `cpu`, or the device that does a part of its work.
+    pub at: String,
+    /// Its work-groups there; absent on the processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_groups: Option<usize>,
     /// Its name, its kind and its counts.
     #[serde(flatten)]
     pub counts: NfReport,

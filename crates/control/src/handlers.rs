@@ -315,10 +315,20 @@ impl Api {
     /// The NFs and their counts. One that a reload adds or removes meanwhile is left out.
     async fn nfs(&self) -> Served<Vec<NfState>> {
         let report = self.report().await?;
-        let graph = self.plan()?.graph();
+        let plan = self.plan()?;
+        let graph = plan.graph();
         let of = |nf: &GraphNf| {
             let counts = report.nfs.iter().find(|counts| counts.name == nf.name)?.clone();
-            Some(NfState { what: nf.what.clone(), pinned: nf.pinned, core: nf.core, counts })
+            let device = plan.nfs.iter().find(|planned| planned.name == nf.name)?.device.as_ref();
+            let place = device.map(|device| &device.place);
+            Some(NfState {
+                what: nf.what.clone(),
+                pinned: nf.pinned,
+                core: nf.core,
+                at: place.map_or("cpu".into(), |place| place.at.clone()),
+                work_groups: place.map(|place| place.work_groups),
+                counts,
+            })
         };
         Ok(graph.nfs().iter().filter_map(of).collect())
     }

@@ -210,7 +210,7 @@ pub(crate) struct Counters {
     /// transmitting, which is measured only on request.
     pub(crate) busy_cycles: u64,
     pub(crate) parse_cycles: u64,
-    pub(crate) transmit_cycles: u64,
+    pub(crate) io_cycles: u64,
     pub(crate) layer_cycles: LayerCycles,
 }
 
@@ -233,7 +233,7 @@ impl Counters {
             former,
             busy_cycles: watch.busy_cycles,
             parse_cycles: watch.parse_cycles,
-            transmit_cycles: watch.transmit_cycles,
+            io_cycles: watch.io_cycles,
             layer_cycles: classification.classifier.layer_cycles(),
         }
     }
@@ -248,7 +248,7 @@ impl Counters {
             former: former.clone(),
             busy_cycles: 0,
             parse_cycles: 0,
-            transmit_cycles: 0,
+            io_cycles: 0,
             layer_cycles: LayerCycles::default(),
         }
     }

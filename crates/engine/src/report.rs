@@ -586,7 +586,7 @@ pub(crate) fn per_packet(cycles: u64, packets: u64) -> f64 {
 fn stages(counters: &Counters, port_cycles: u64, packets: u64) -> IndexMap<&'static str, f64> {
     let layers = counters.layer_cycles;
     let nfs: u64 = counters.nfs.iter().map(|nf| nf.cycles).sum();
-    let io = port_cycles + counters.transmit_cycles;
+    let io = port_cycles + counters.io_cycles;
     let known = [
         ("io", io),
         ("parse", counters.parse_cycles),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_packet::{Batch, Frame, Lanes, PacketMemory, Pool};
+use zeroize::Zeroizing;
 
 use crate::context::Context;
 
@@ -70,7 +71,7 @@ pub struct DeviceWork {
     /// The function.
     pub function: DeviceFunction,
     /// What it reads in addition to packets.
-    pub table: Vec<u8>,
+    pub table: DeviceTable,
     /// Other functions that would do the same.
     pub alternatives: Option<Alternatives>,
 }
@@ -86,6 +87,10 @@ pub struct Alternatives {
     /// Packets, and what the functions are to do with them: the same number of each is measured. At least one.
     pub samples: Vec<(Vec<u8>, [u32; 2])>,
 }
+
+/// What a function reads in addition to packets. It may have keys, so it is zeroed when it is dropped; what
+/// copies it does the same.
+pub type DeviceTable = Zeroizing<Vec<u8>>;
 
 /// A packet for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use opencl3::error_codes::ClError;
 use opencl3::platform::get_platforms;
 use opencl3::types::cl_device_id;
 
+use super::handlers::kept;
 use crate::error::AccelError;
 
 /// How to get OpenCL, for messages.
@@ -93,6 +94,10 @@ impl Found {
 /// # Errors
 /// Why there is none: no library, no driver, or a driver without a device.
 pub(crate) fn find() -> Result<Vec<Found>, AccelError> {
+    kept(search)
+}
+
+fn search() -> Result<Vec<Found>, AccelError> {
     let missing = |what: String| AccelError::Missing(format!("{what}; {REMEDY}"));
     // The library's own numbers: -2000 if it cannot be loaded, -1001 if it knows no driver.
     let platforms = get_platforms().map_err(|ClError(number)| match number {

@@ -5,6 +5,7 @@
 
 mod batches;
 mod found;
+mod handlers;
 mod memory;
 mod resident;
 pub(crate) mod source;
@@ -47,8 +48,8 @@ impl OpenCl {
         if let Err(why) = found.residency() {
             return Err(AccelError::Unfit { device: found.name, why });
         }
-        let context =
-            Context::from_device(&found.device()).map_err(failed(&found, "clCreateContext"))?;
+        let context = handlers::kept(|| Context::from_device(&found.device()))
+            .map_err(failed(&found, "clCreateContext"))?;
         Ok(Self {
             found,
             context: Arc::new(context),

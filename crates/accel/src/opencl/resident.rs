@@ -15,6 +15,7 @@ use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::kernel::Kernel;
 use opencl3::program::Program;
 
+use super::handlers::kept;
 use super::{Found, failed, source};
 use crate::backend::{Launch, Resident};
 use crate::error::AccelError;
@@ -84,7 +85,7 @@ pub(super) fn compile(
     name: &str,
 ) -> Result<(Program, Kernel), AccelError> {
     let options = if found.version.starts_with("OpenCL 2") { OLDER_OPTIONS } else { OPTIONS };
-    let program = Program::create_and_build_from_source(context, text, options)
+    let program = kept(|| Program::create_and_build_from_source(context, text, options))
         .map_err(|log| AccelError::Compile { device: found.name.clone(), log })?;
     let kernel = Kernel::create(&program, name).map_err(failed(found, "clCreateKernel"))?;
     Ok((program, kernel))

@@ -184,7 +184,7 @@ impl Blueprint for TestBlueprint {
             split: None,
             scalar: |bytes, _, _| [bytes[0].into(), 0],
         };
-        Some(DeviceWork { function, table: Vec::new(), alternatives: None })
+        Some(DeviceWork { function, table: Vec::new().into(), alternatives: None })
     }
 
     fn overlaps_on_device(&self) -> bool {

@@ -319,8 +319,8 @@ pub struct Run {
     /// Reload the chain file whenever it changes, or a file that it names (captures apart)
     #[arg(long)]
     pub watch: bool,
-    /// Time each stage of the path, and the processor time from each batch of packets to the next; with
-    /// one worker
+    /// Time each stage of the path; with one worker and no NF on a device also the processor time from each
+    /// batch of packets to the next
     #[arg(long)]
     pub stages: bool,
     #[command(flatten)]

@@ -69,6 +69,8 @@ struct Nfs {
 struct Nf {
     name: String,
     kind: String,
+    at: String,
+    work_groups: Option<usize>,
     packets: u64,
     bytes: u64,
     generated: u64,
@@ -212,10 +214,22 @@ impl Port {
     }
 }
 
+impl Nf {
+    /// Where it runs, with its work-groups there.
+    fn place(&self) -> String {
+        match self.work_groups {
+            None => self.at.clone(),
+            Some(1) => format!("{}, 1 work-group", self.at),
+            Some(number) => format!("{}, {number} work-groups", self.at),
+        }
+    }
+}
+
 fn nfs(out: &mut impl Write, nfs: &Nfs) -> io::Result<()> {
     let rows = nfs.nfs.iter().map(|nf| tables::Nf {
         name: &nf.name,
         kind: &nf.kind,
+        place: Some(nf.place()),
         packets: nf.packets,
         bytes: nf.bytes,
         generated: nf.generated,

@@ -33,6 +33,8 @@ impl Table {
 pub struct Nf<'a> {
     pub name: &'a str,
     pub kind: &'a str,
+    /// Where it runs, if that is to be shown.
+    pub place: Option<String>,
     pub packets: u64,
     pub bytes: u64,
     pub generated: u64,
@@ -45,9 +47,11 @@ pub struct Nf<'a> {
     pub p99: u64,
 }
 
-/// A row for each NF.
+/// A row for each NF; with their places if they have any.
 pub fn of_nfs<'a>(nfs: impl IntoIterator<Item = Nf<'a>>) -> Table {
-    let headings = [
+    let nfs: Vec<_> = nfs.into_iter().collect();
+    let has_places = nfs.iter().any(|nf| nf.place.is_some());
+    let mut headings = vec![
         "NF",
         "kind",
         "packets",
@@ -59,13 +63,17 @@ pub fn of_nfs<'a>(nfs: impl IntoIterator<Item = Nf<'a>>) -> Table {
         "p99",
         "drops by reason",
     ];
-    let mut table = Table::new(&headings, 2..9);
+    let first = if has_places { 3 } else { 2 };
+    if has_places {
+        headings.insert(2, "at");
+    }
+    let mut table = Table::new(&headings, first..first + 7);
     for nf in nfs {
         // An NF without packets has no time for one.
         let of_packets = |text: String| if nf.packets == 0 { "-".to_owned() } else { text };
-        table.rows.push(vec![
-            nf.name.to_owned(),
-            nf.kind.to_owned(),
+        let mut row = vec![nf.name.to_owned(), nf.kind.to_owned()];
+        row.extend(nf.place.filter(|_| has_places));
+        row.extend([
             nf.packets.to_string(),
             nf.bytes.to_string(),
             nf.dropped.to_string(),
@@ -75,6 +83,7 @@ pub fn of_nfs<'a>(nfs: impl IntoIterator<Item = Nf<'a>>) -> Table {
             of_packets(time(nf.p99)),
             nf.drops.join(", "),
         ]);
+        table.rows.push(row);
     }
     table
 }
@@ -89,6 +98,7 @@ impl<'a> From<&'a NfReport> for Nf<'a> {
         Self {
             name: &nf.name,
             kind: &nf.kind,
+            place: None,
             packets: nf.packets,
             bytes: nf.bytes,
             generated: nf.generated,

@@ -77,7 +77,8 @@ impl Observed {
         notes: Option<Notes>,
     ) {
         let Audience { plan, drops, .. } = &*self.audience;
-        if notes.is_none() && drops.is_empty() {
+        // A device that has failed keeps frames, and there may be no others for their packets.
+        if notes.is_none() && drops.is_empty() || !batch.has_frames(lanes) {
             return;
         }
         batch.parse_changed();

@@ -21,7 +21,7 @@ pub(super) struct PinnedStation<'a, 'r> {
 
 impl<'a, 'r> PinnedStation<'a, 'r> {
     pub(super) fn new(stages: &'a Stages<'r>, station: usize) -> Self {
-        Self { stages, station, watch: Watch::default() }
+        Self { stages, station, watch: Watch::new(stages.timed) }
     }
 
     /// Serves bursts until all workers have ended; returns what it observed.

@@ -45,6 +45,8 @@ pub(super) struct Stages<'a> {
     /// By station: whether it has a thread of its own.
     pub(super) pinned: Vec<bool>,
     pub(super) share: Share,
+    /// Whether stages are timed.
+    pub(super) timed: bool,
     /// The lines whose inputs have ended.
     ended: AtomicUsize,
     /// No line receives packets any more, by this generation at least.
@@ -76,6 +78,7 @@ impl<'a> Stages<'a> {
         let Generation { inputs, course, outputs, former, .. } = generation;
         let count = inputs.len();
         session.reached = Clock::divide(&session.reached, count);
+        let timed = session.watch.timed;
         let Session { reloads, reached, .. } = session;
         let mut reloads = Some(reloads);
         let devices = course.overlapping_devices(plan).into_iter();
@@ -91,7 +94,10 @@ impl<'a> Stages<'a> {
             Line::new(intake, outputs, share.bursts * workers)
         };
         let lines: Vec<_> = ports.map(line).collect();
-        let Course { routing, classification, stations, mut parts } = course;
+        let Course { routing, mut classification, stations, mut parts } = course;
+        if timed {
+            classification.classifier.take_time();
+        }
         parts.iter_mut().flatten().for_each(|parts| parts.begin(count));
         Self {
             plan,
@@ -104,6 +110,7 @@ impl<'a> Stages<'a> {
             devices,
             pinned,
             share,
+            timed,
             ended: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
             is_pausing: AtomicBool::new(false),

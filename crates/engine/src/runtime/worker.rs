@@ -36,7 +36,7 @@ impl<'a, 'r> Worker<'a, 'r> {
         let spare = stages.share.bursts(stages.plan, bursts);
         let counts = &stages.workers[number];
         let line = &stages.lines[number % stages.lines.len()];
-        let (watch, reads) = (Watch::default(), Vec::new());
+        let (watch, reads) = (Watch::new(stages.timed), Vec::new());
         Self { stages, line, number, spare, own: 0, counts, watch, reads }
     }
 
@@ -125,7 +125,7 @@ impl<'a, 'r> Worker<'a, 'r> {
             return false;
         }
         let Some(mut burst) = spare.pop() else { return false };
-        let came = intake.receive(&mut burst, stages.control, counts);
+        let came = watch.receive(|| intake.receive(&mut burst, stages.control, counts));
         if burst.is_empty() {
             burst.settle_claims(reads);
             spare.push(burst);

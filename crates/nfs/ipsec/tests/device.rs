@@ -42,7 +42,7 @@ fn start(
 ) -> (Accelerator, Arc<Pool>) {
     let memory = backend.allocate(Pool::region_len(128, 2048)).unwrap();
     let pool = Arc::new(Pool::new(memory, 2048).unwrap());
-    let partition = Partition { function, table: table.to_vec(), work_groups: 1 };
+    let partition = Partition { function, table: table.to_vec().into(), work_groups: 1 };
     let options = Options { patience: Duration::from_secs(20), ..Options::default() };
     (Accelerator::start(backend, vec![partition], options, pool.clone()).unwrap(), pool)
 }

@@ -306,7 +306,7 @@ impl Blueprint for NidsBlueprint {
 
     fn device_work(&self) -> Option<DeviceWork> {
         let table = self.compiled.automaton()?.table().to_vec();
-        Some(DeviceWork { function: LITERALS, table, alternatives: None })
+        Some(DeviceWork { function: LITERALS, table: table.into(), alternatives: None })
     }
 
     fn describe(&self) -> String {

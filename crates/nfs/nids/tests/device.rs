@@ -62,7 +62,7 @@ fn start(backend: &dyn Backend, table: &[u8], piece: usize) -> (Accelerator, Arc
     let pool = Arc::new(Pool::new(memory, 2048).unwrap());
     let split = LITERALS.split.map(|split| Split { piece, ..split });
     let function = DeviceFunction { split, ..LITERALS };
-    let partition = Partition { function, table: table.to_vec(), work_groups: 1 };
+    let partition = Partition { function, table: table.to_vec().into(), work_groups: 1 };
     let options = Options { patience: Duration::from_secs(20), ..Options::default() };
     (Accelerator::start(backend, vec![partition], options, pool.clone()).unwrap(), pool)
 }

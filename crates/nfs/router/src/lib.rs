@@ -171,7 +171,7 @@ impl Blueprint for RouterBlueprint {
         let Routes::File(shared) = &self.routes else { return None };
         let (table, mark) = shared.view.load().table.for_device(MOST_BYTES);
         shared.mark.get_or_init(|| mark);
-        Some(DeviceWork { function: HOP, table, alternatives: None })
+        Some(DeviceWork { function: HOP, table: table.into(), alternatives: None })
     }
 
     fn describe(&self) -> String {

@@ -32,7 +32,7 @@ fn next_hops_are_found_as_by_the_portable_code() {
     for backend in &devices.all {
         let pool = Pool::new(backend.allocate(Pool::region_len(128, 2048)).unwrap(), 2048);
         let pool = Arc::new(pool.unwrap());
-        let partition = Partition { function: HOP, table: words.clone(), work_groups: 1 };
+        let partition = Partition { function: HOP, table: words.clone().into(), work_groups: 1 };
         let options = Options { patience: Duration::from_secs(20), ..Options::default() };
         let mut accelerator =
             Accelerator::start(&**backend, vec![partition], options, pool.clone()).unwrap();

@@ -320,6 +320,11 @@ impl Batch {
         Some((self.frames.get_mut(lane)?.take()?, offset..offset + len))
     }
 
+    /// Whether all packets of `lanes` have their frames: none is [lent](Self::lend). Others cannot be read.
+    pub fn has_frames(&self, lanes: Lanes) -> bool {
+        lanes.into_iter().all(|lane| self.frames.get(lane).is_some_and(Option::is_some))
+    }
+
     /// Puts a frame that was [lent](Self::lend) back into its lane. Without it, the lane is
     /// [released](Self::release) as one whose frame is lost.
     ///

@@ -33,7 +33,7 @@ impl DeviceKeys {
         }
         let (function, alternatives) =
             if self.constant_time { (ESP_SLICED, None) } else { (ESP, Some(alternatives())) };
-        Some(DeviceWork { function, table: table(&associations), alternatives })
+        Some(DeviceWork { function, table: table(&associations).into(), alternatives })
     }
 }
 

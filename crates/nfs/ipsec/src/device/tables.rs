@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use sha1::block_api::compress;
+use zeroize::Zeroizing;
 
 /// Where an association's AES key is, in bytes.
 pub(super) const KEY: Range<usize> = 0..16;
@@ -20,7 +21,7 @@ const ASSOCIATIONS: usize = 2624;
 /// The keys of an association: AES-128's and HMAC-SHA1's.
 pub type Association<'a> = (&'a [u8; 16], &'a [u8; 20]);
 
-/// The table for packets of these associations.
+/// The table for packets of these associations. It is allocated once, so that no copy of keys is left.
 pub fn table(associations: &[Association<'_>]) -> Vec<u8> {
     let sub = substitutions();
     let mut unsub = [0; 256];
@@ -40,11 +41,11 @@ pub fn table(associations: &[Association<'_>]) -> Vec<u8> {
         table.extend(*key);
         table.extend(*auth_key);
         table.resize(start + 48, 0);
-        let round = expand(key, &sub);
-        words(&mut table, &round);
-        words(&mut table, &inverse(&round));
+        let round = Zeroizing::new(expand(key, &sub));
+        words(&mut table, &*round);
+        words(&mut table, &*Zeroizing::new(inverse(&round)));
         for pad in [0x36, 0x5c] {
-            words(&mut table, &first_state(auth_key, pad));
+            words(&mut table, &*Zeroizing::new(first_state(auth_key, pad)));
         }
         words(&mut table, &[0; 2]);
         words(&mut table, &planes(&round));
@@ -140,10 +141,10 @@ fn planes(round: &[u32; 44]) -> [u32; 88] {
 
 /// SHA-1 after the first block of HMAC (RFC 2104).
 fn first_state(key: &[u8; 20], pad: u8) -> [u32; 5] {
-    let mut block = [pad; 64];
+    let mut block = Zeroizing::new([pad; 64]);
     block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
     let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
-    compress(&mut state, &[block]);
+    compress(&mut state, std::slice::from_ref(&*block));
     state
 }
 

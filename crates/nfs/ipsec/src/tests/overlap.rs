@@ -85,6 +85,39 @@ fn around(
     done
 }
 
+/// A device that fails keeps the frames of its packets, and there may be no others for them.
+#[test]
+fn packets_without_frames_are_dropped_unread_when_a_device_has_failed() {
+    for is_in_udp in [false, true] {
+        let more = if is_in_udp { "esn = false\nudp_ports = [4500, 4500]" } else { "esn = false" };
+        let text = |outbound| options(CBC, false, false, outbound).replacen("esn = false", more, 1);
+        let mut out = instance(&text(true));
+        let sealed: Vec<_> =
+            (0..8).map(|_| pass(&mut *out, &packet(false, 40, 0)).unwrap()).collect();
+        let pool = Arc::new(Pool::anonymous(64, 2048).unwrap());
+        let mut nf = instance(&text(false));
+        let (mut batch, mut emitted) = (batch(&pool, &sealed), Emitted::new(pool.clone()));
+        let (lanes, mut jobs) = (batch.lanes(), Vec::new());
+        let mut context = Context::new(Nanoseconds(0), &mut emitted, None);
+        nf.on_device().unwrap().begin(&mut batch, lanes, &mut context, &mut jobs);
+        assert_eq!(jobs.len(), 8, "in UDP: {is_in_udp}");
+        let verdicts = context.into_verdicts();
+        let results: Vec<DeviceResult> = jobs.iter().map(|job| (job.lane, None)).collect();
+        // The device has every second one for good.
+        let kept: Vec<_> = (0..8).step_by(2).map(|lane| batch.lend(lane).unwrap()).collect();
+        let mut context = Context::resume(Nanoseconds(0), verdicts, &mut emitted, None);
+        nf.on_device().unwrap().finish(&mut batch, &results, &mut context);
+        let verdicts = context.into_verdicts();
+        for lane in 0..8 {
+            let verdict = verdicts.of(lane);
+            assert_eq!(verdict, Verdict::Drop(DropReason::DeviceFailed), "in UDP: {is_in_udp}");
+        }
+        batch.release(lanes);
+        assert_eq!(pool.in_use(), 4);
+        pool.give_back(kept.into_iter().map(|(frame, _)| frame));
+    }
+}
+
 /// Positions that go forth and back by up to two windows, with repetitions.
 fn walks() -> impl Strategy<Value = Vec<(usize, bool)>> {
     let step = (-130i32..140, prop::bool::weighted(0.1));
