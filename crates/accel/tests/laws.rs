@@ -199,7 +199,7 @@ fn the_function_that_is_faster_on_the_device_is_found() {
             let samples = vec![(vec![1; 300], [0; 2]), (vec![2; 200], [1; 2])];
             let alternatives =
                 Some(Alternatives { functions: others, table: table.clone(), samples });
-            let work = DeviceWork { function, table, alternatives };
+            let work = DeviceWork { function, table: table.into(), alternatives };
             // Threads run the portable code, whatever the function.
             let expected = if backend.name() == "soft" { function.name } else { "fast" };
             assert_eq!(fastest(&**backend, &work).unwrap().name, expected, "{}", backend.name());
