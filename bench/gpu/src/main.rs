@@ -1,7 +1,7 @@
 //! Packets a second through a function on a device, by the way in which packets reach it; a line of JSON for
 //! each measurement. `bench/gpu.py` runs this.
 //!
-//!     thalweg-bench-gpu '{"device": "opencl:0", "rounds": 3, "seconds": 0.5, ...}'
+//! `thalweg-bench-gpu SETTINGS`, an object of JSON: `{"device": "opencl:0", "rounds": 3, "seconds": 0.5, ...}`.
 //!
 //! In each round every way is measured once, one after the other. [`Settings`] has all keys.
 

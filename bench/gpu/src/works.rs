@@ -136,7 +136,7 @@ fn routes() -> Result<Vec<u8>, Box<dyn Error>> {
 fn of_rules(files: &[String]) -> Result<Vec<u8>, Box<dyn Error>> {
     let built = thalweg_nids::KIND.build_alone(&format!("rules = {files:?}"));
     let work = built.map_err(|e| e.to_string())?.device_work();
-    Ok(work.ok_or("the rules have no contents of payloads")?.table)
+    Ok(work.ok_or("the rules have no contents of payloads")?.table.to_vec())
 }
 
 /// The table for 1,000 literals of 4 to 19 random bytes.

@@ -211,7 +211,7 @@ impl Round<'_> {
                 let (shared, frame) = (self.shared, self.frame.clone());
                 thread::scope(|scope| {
                     let traffic = scope.spawn(move || {
-                        for _ in 0..1 + random.below(4) {
+                        for _ in 0..=random.below(4) {
                             traffic(&frame, shared, feeds, &mut random)?;
                             thread::sleep(Duration::from_millis(random.next() % 20));
                         }
@@ -391,7 +391,7 @@ fn trickle(
     feeds: &mut [Feed],
     random: &mut Random,
 ) -> Result<(), String> {
-    for _ in 0..1 + random.below(30) {
+    for _ in 0..=random.below(30) {
         let flow = random.below(FLOWS);
         let input = frame.input_of(flow);
         let packet = shared.ledger().send(input, flow, false, random);
