@@ -220,8 +220,8 @@ mod tests {
         );
         let sensors = Sensors::find(r).unwrap();
         assert_eq!(sensors.names, ["card0", "card1"]);
-        let mut meter = Meter::start(&sensors).unwrap();
         let began = Instant::now();
+        let mut meter = Meter::start(&sensors).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(30));
         meter.read().unwrap();
         let most = 50.0 * began.elapsed().as_secs_f64();
