@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """What does a second queue gain, with a worker and a core for each? By kind of port.
 
-    bench/queues.py [--rounds 5] [--seconds 3] [--kinds interface xdp tap memif] [--rules 300]
+    bench/queues.py [--rounds 5] [--seconds 3] [--kinds interface xdp tap memif] [--rules 900]
 
 A gateway passes UDP packets of 1,400 bytes, 200 flows, with one queue and one worker and with two, in turn.
 An NF of kind `nids` examines each: RULES rules whose first content is in every packet and whose second is
-in none. So most of the work is the gateway's, and the sender leaves it nearly two cores of two. The sender
-is a replay from memory, paced to 2.5 times what one worker can do without ports.
+in none, and 1,000 for another port, with which it is divided among workers. So most of the work is the gateway's, and the sender leaves it nearly two cores of two. The sender
+is a replay from memory, paced to 2.2 times what one worker can do without ports.
 
 Prints medians of the packets a second that the gateway took with one queue and with two, of their ratio,
 of the cores that the gateway and the sender had with two queues, and of the smaller queue's share.
@@ -31,8 +31,10 @@ HOSTS = ["left", "right"]
 NF = "[nf.ids]\nkind = 'nids'\nrules = ['queues.rules']\nalerts = 'alerts.json'\n"
 ROUTE = "[[route]]\npath = ['ingress', {}]\n"
 MEMIF = "memif = 'queues.sock'\nrole = '{}'\nqueues = {}\n"
+# An NF with few rules is not divided.
+MORE = 1000
 # More than one worker can do.
-OFFERED = 2.5
+OFFERED = 2.2
 
 
 def ip(*command):
@@ -68,7 +70,9 @@ def write_files(folder, thalweg, rules):
     """The rules, and the chains of all gateways; returns the packets a second of one worker without ports."""
     rule = ('alert udp any any -> any any (msg:"second content"; content:"HTTP"; fast_pattern; '
             'content:"absent {0}"; distance:0; sid:{0};)\n')
-    (folder / "queues.rules").write_text("".join(rule.format(n + 1) for n in range(rules)))
+    other = 'alert udp any any -> any 9 (msg:"another port"; content:"other {0}"; sid:{0};)\n'
+    text = [rule.format(n + 1) for n in range(rules)] + [other.format(n + 1) for n in range(rules, rules + MORE)]
+    (folder / "queues.rules").write_text("".join(text))
     generate(folder, thalweg, 100_000)
     route = ROUTE.format("'ids', 'right'")
     for kind in KINDS:
@@ -129,7 +133,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
-    parser.add_argument("--rules", type=int, default=300)
+    parser.add_argument("--rules", type=int, default=900)
     options = parser.parse_args()
     thalweg = str(Path(built(options.thalweg)).resolve())
     if os.environ.get("THALWEG_BENCH_INSIDE") is None:
