@@ -21,11 +21,10 @@ import os
 import resource
 import statistics
 import subprocess
-import sys
 from pathlib import Path
 
 import xdp
-from common import THALWEG, built, cpu_model, work_folder
+from common import THALWEG, built, cpu_model, enter_namespaces, work_folder
 
 PORTS = {"interface": ("interface = 'left'", "interface = 'right'"),
          "dpdk net_af_packet": ("dpdk = 'net_af_packet0,iface=left'", "dpdk = 'net_af_packet1,iface=right'")}
@@ -74,11 +73,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=3)
     options = parser.parse_args()
     thalweg = str(Path(built(options.thalweg)).resolve())
-    if os.environ.get("THALWEG_BENCH_INSIDE") is None:
-        os.environ["THALWEG_BENCH_INSIDE"] = "1"
-        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
-                              "--kill-child", sys.executable, *sys.argv])
-    subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+    enter_namespaces()
     folder = work_folder()
     xdp.make_hosts()
     write_chains(folder, thalweg)

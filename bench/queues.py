@@ -24,10 +24,10 @@ import sys
 import time
 from pathlib import Path
 
-from common import THALWEG, built, cpu_model, work_folder
+import xdp
+from common import THALWEG, built, cpu_model, enter_namespaces, work_folder
 
 KINDS = ["interface", "xdp", "tap", "memif"]
-HOSTS = ["left", "right"]
 NF = "[nf.ids]\nkind = 'nids'\nrules = ['queues.rules']\nalerts = 'alerts.json'\n"
 ROUTE = "[[route]]\npath = ['ingress', {}]\n"
 MEMIF = "memif = 'queues.sock'\nrole = '{}'\nqueues = {}\n"
@@ -35,21 +35,6 @@ MEMIF = "memif = 'queues.sock'\nrole = '{}'\nqueues = {}\n"
 MORE = 1000
 # More than one worker can do.
 OFFERED = 2.2
-
-
-def ip(*command):
-    subprocess.run(["ip", *command], check=True)
-
-
-def connect_hosts(queues):
-    """Interfaces `eth0` of the hosts, with so many queues, that lead to the gateway's `left` and `right`."""
-    for host in HOSTS:
-        subprocess.run(["ip", "link", "del", host], check=False, stderr=subprocess.DEVNULL)
-        many = ["numrxqueues", str(queues), "numtxqueues", str(queues)]
-        ip("link", "add", host, *many, "type", "veth", "peer", "name", "eth0", "netns", host, *many)
-        for where in [["-n", host, "link", "set", "eth0"], ["link", "set", host]]:
-            ip(*where, "addrgenmode", "none")
-            ip(*where, "up")
 
 
 def ports(kind, queues):
@@ -104,7 +89,7 @@ def sender(kind, folder):
 def pass_by(kind, queues, folder, thalweg, seconds):
     """Packets a second, the cores that the gateway and the sender had, the share of the smaller queue."""
     if kind in ("interface", "xdp"):
-        connect_hosts(queues)
+        xdp.connect_hosts(queues)
     with open(folder / "report.json", "w") as report:
         gateway = subprocess.Popen([thalweg, "run", f"{kind}-{queues}.toml", "--quiet", "--json", "--no-control"],
                                    cwd=folder, stdout=report)
@@ -136,15 +121,10 @@ def main():
     parser.add_argument("--rules", type=int, default=900)
     options = parser.parse_args()
     thalweg = str(Path(built(options.thalweg)).resolve())
-    if os.environ.get("THALWEG_BENCH_INSIDE") is None:
-        os.environ["THALWEG_BENCH_INSIDE"] = "1"
-        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
-                              "--kill-child", sys.executable, *sys.argv])
-    subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+    enter_namespaces()
     folder = work_folder() / "queues"
     folder.mkdir(exist_ok=True)
-    for host in HOSTS:
-        ip("netns", "add", host)
+    xdp.make_hosts()
     alone = write_files(folder, thalweg, options.rules)
     generate(folder, thalweg, OFFERED * alone)
     rounds = {kind: [] for kind in options.kinds}

@@ -23,7 +23,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import THALWEG, built, cpu_model, work_folder
+from common import THALWEG, built, cpu_model, enter_namespaces, work_folder
 
 HOSTS = ["left", "right"]
 WAYS = {"interface": "interface = '{}'", "xdp copy": "xdp = '{}'\nmode = 'copy'",
@@ -39,7 +39,15 @@ def make_hosts():
     """Hosts whose interfaces `eth0` lead to the gateway's `left` and `right`."""
     for host in HOSTS:
         ip("netns", "add", host)
-        ip("link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", host)
+    connect_hosts(1)
+
+
+def connect_hosts(queues):
+    """Connects the hosts to the gateway, anew if they were, by interfaces with this many queues."""
+    many = ["numrxqueues", str(queues), "numtxqueues", str(queues)]
+    for host in HOSTS:
+        subprocess.run(["ip", "link", "del", host], check=False, stderr=subprocess.DEVNULL)
+        ip("link", "add", host, *many, "type", "veth", "peer", "name", "eth0", "netns", host, *many)
         for where in [["-n", host, "link", "set", "eth0"], ["link", "set", host]]:
             ip(*where, "addrgenmode", "none")
             ip(*where, "up")
@@ -81,11 +89,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=3)
     options = parser.parse_args()
     thalweg = str(Path(built(options.thalweg)).resolve())
-    if os.environ.get("THALWEG_BENCH_INSIDE") is None:
-        os.environ["THALWEG_BENCH_INSIDE"] = "1"
-        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
-                              "--kill-child", sys.executable, *sys.argv])
-    subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+    enter_namespaces()
     folder = work_folder()
     make_hosts()
     write_chains(folder, thalweg)
