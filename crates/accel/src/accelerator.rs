@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use thalweg_nf::device::{DeviceFunction, DeviceTable, Split};
+use thalweg_nf::device::{DeviceFunction, DeviceTable};
 use thalweg_packet::Pool;
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
 use crate::looks::Looks;
 use crate::region::{Region, Shape, State};
-use crate::syncer::Syncer;
+use crate::syncer::{OwnGroups, Syncer};
 
 /// A function on work-groups of a device: one NF's share of it.
 #[derive(Clone, Debug)]
@@ -138,9 +138,8 @@ impl Accelerator {
     pub fn syncers<T>(&mut self, number: usize) -> Result<Vec<Syncer<T>>, AccelError> {
         let mut shares = vec![Vec::new(); number];
         for partition in 0..self.shares.len() {
-            let split = self.shares[partition].function.split;
             for (share, groups) in shares.iter_mut().zip(self.divide(partition, number)?) {
-                share.push((groups, split));
+                share.push(groups);
             }
         }
         let patience = self.options.patience;
@@ -162,12 +161,11 @@ impl Accelerator {
         patience: Duration,
     ) -> Result<Vec<Syncer<T>>, AccelError> {
         let shares = self.divide(partition, number)?;
-        let split = self.shares[partition].function.split;
-        Ok(shares.into_iter().map(|groups| self.syncer(vec![(groups, split)], patience)).collect())
+        Ok(shares.into_iter().map(|groups| self.syncer(vec![groups], patience)).collect())
     }
 
     /// The work-groups of a partition, in disjoint sets.
-    fn divide(&mut self, partition: usize, number: usize) -> Result<Vec<Vec<usize>>, AccelError> {
+    fn divide(&mut self, partition: usize, number: usize) -> Result<Vec<OwnGroups>, AccelError> {
         let first = self.shares[..partition].iter().map(|share| share.work_groups).sum::<usize>();
         let Share { function, work_groups, is_divided } = &mut self.shares[partition];
         if *work_groups < number.max(1) {
@@ -175,15 +173,12 @@ impl Accelerator {
             return Err(AccelError::TooFewWorkGroups { syncers: number, function, has });
         }
         assert!(!std::mem::replace(is_divided, true), "a queue has one syncer");
-        let all = first..first + *work_groups;
-        Ok((0..number).map(|of| all.clone().skip(of).step_by(number).collect()).collect())
+        let (all, split) = (first..first + *work_groups, function.split);
+        let own = |of| (all.clone().skip(of).step_by(number).collect(), split);
+        Ok((0..number).map(own).collect())
     }
 
-    fn syncer<T>(
-        &self,
-        partitions: Vec<(Vec<usize>, Option<Split>)>,
-        patience: Duration,
-    ) -> Syncer<T> {
+    fn syncer<T>(&self, partitions: Vec<OwnGroups>, patience: Duration) -> Syncer<T> {
         Syncer::new(self.region.clone(), self.pool.clone(), partitions, patience)
     }
 

@@ -51,6 +51,9 @@ pub struct Syncer<T> {
     counts: DeviceCounts,
 }
 
+/// Work-groups of a partition, and how its jobs are divided.
+pub(crate) type OwnGroups = (Vec<usize>, Option<Split>);
+
 #[derive(Debug)]
 struct Groups<T> {
     /// How the function's jobs are divided.
@@ -77,11 +80,11 @@ struct Group<T> {
 }
 
 impl<T> Syncer<T> {
-    /// A syncer of these work-groups, by partition, and of how jobs are divided there.
+    /// A syncer of these work-groups, by partition.
     pub(crate) fn new(
         region: Arc<Region>,
         pool: Arc<Pool>,
-        partitions: Vec<(Vec<usize>, Option<Split>)>,
+        partitions: Vec<OwnGroups>,
         patience: Duration,
     ) -> Self {
         let Shape { rows, lanes, .. } = region.shape();
@@ -90,7 +93,7 @@ impl<T> Syncer<T> {
             let (sealed, collected, filled, stands) = (0, 0, 0, None);
             Group { index, sealed, collected, filled, entries, joined: None, stands }
         };
-        let groups = |(own, split): (Vec<usize>, _)| {
+        let groups = |(own, split): OwnGroups| {
             let groups = own.into_iter().map(group).collect();
             Groups { split, groups, next: 0 }
         };
