@@ -8,7 +8,6 @@ mod show;
 mod traffic;
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,7 +140,7 @@ pub fn place(options: &args::Place, kinds: &Kinds, quiet: bool) -> Result<(), Fa
     let folder = tempfile::tempdir().map_err(|e| Failure::Run(format!("temporary folder: {e}")))?;
     let traffic = traffic::prepare(&plan, &options.sizes, options.packets, folder.path())?;
     let (places, why) = places();
-    let sensors = Sensors::find(Path::new("/sys"));
+    let sensors = Sensors::find();
     let mut tasks = tasks(&plan, &places, &traffic);
     let time = Duration::from_millis(options.time);
     // One after the other in each round, so that other load on the machine falls on all of them.

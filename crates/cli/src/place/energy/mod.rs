@@ -1,12 +1,20 @@
 //! The energy that the machine uses, where it can be read: counters of processors and memory (RAPL,
-//! by `/sys/class/powercap`), and counters or meters of GPUs (hwmon).
+//! by `/sys/class/powercap`), and counters or meters of GPUs (hwmon, and NVML for NVIDIA's).
+
+mod nvidia;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Instant;
 
+use nvml_wrapper::error::NvmlError;
+
+use self::nvidia::Nvidia;
+
 /// What a sensor gives.
+#[derive(Clone, Copy)]
 enum Reading {
     /// Microjoules so far, up to a number after which it begins again at 0.
     Counter { most: u64 },
@@ -14,9 +22,16 @@ enum Reading {
     Power,
 }
 
+/// Where a sensor is read.
+enum Place {
+    File(PathBuf),
+    /// A GPU of NVIDIA, by its number.
+    Gpu(Rc<Nvidia>, u32),
+}
+
 /// A sensor.
 struct Sensor {
-    path: PathBuf,
+    place: Place,
     reading: Reading,
 }
 
@@ -55,11 +70,16 @@ fn name_of(path: &Path) -> &str {
 }
 
 impl Sensors {
-    /// The sensors below `root`, which is `/sys`.
+    /// The sensors of this machine.
     ///
     /// # Errors
     /// Why there are none, in words.
-    pub(super) fn find(root: &Path) -> Result<Self, String> {
+    pub(super) fn find() -> Result<Self, String> {
+        Self::find_in(Path::new("/sys"), nvidia::LIBRARY)
+    }
+
+    /// The sensors below `root`, which is `/sys`, and by a library, which is NVML.
+    fn find_in(root: &Path, library: &str) -> Result<Self, String> {
         let mut found = Self { all: Vec::new(), names: Vec::new() };
         let zones = entries(&root.join("class/powercap"));
         let is_zone = |path: &&PathBuf| name_of(path).starts_with("intel-rapl:");
@@ -74,11 +94,24 @@ impl Sensors {
         for card in cards.iter().filter(is_card) {
             found.add_card(card)?;
         }
+        if let Some(nvidia) = Nvidia::load(library) {
+            found.add_nvidia(&Rc::new(nvidia)).map_err(|e| format!("{library}: {e}"))?;
+        }
         if found.all.is_empty() {
             let folder = root.join("class/powercap/intel-rapl:*");
-            return Err(format!("no sensors: no {}, no hwmon of a GPU", folder.display()));
+            let folder = folder.display();
+            return Err(format!("no sensors: no {folder}, no hwmon of a GPU, none by {library}"));
         }
         Ok(found)
+    }
+
+    /// Adds the sensors of NVIDIA's GPUs.
+    fn add_nvidia(&mut self, nvidia: &Rc<Nvidia>) -> Result<(), NvmlError> {
+        for (gpu, name, reading) in nvidia.sensors()? {
+            self.names.push(name);
+            self.all.push(Sensor { place: Place::Gpu(Rc::clone(nvidia), gpu), reading });
+        }
+        Ok(())
     }
 
     /// Adds a zone of RAPL: a processor, or memory, which no other zone includes.
@@ -118,8 +151,19 @@ impl Sensors {
             format!("{}: {e}{remedy}", path.display())
         })?;
         self.names.push(name);
-        self.all.push(Sensor { path, reading });
+        self.all.push(Sensor { place: Place::File(path), reading });
         Ok(())
+    }
+}
+
+impl Sensor {
+    /// What it gives, and when.
+    fn read(&self) -> io::Result<(u64, Instant)> {
+        let value = match &self.place {
+            Place::File(path) => number(path)?,
+            Place::Gpu(nvidia, gpu) => nvidia.read(*gpu, self.reading)?,
+        };
+        Ok((value, Instant::now()))
     }
 }
 
@@ -129,8 +173,7 @@ impl<'a> Meter<'a> {
     /// # Errors
     /// When a sensor cannot be read.
     pub(super) fn start(sensors: &'a Sensors) -> io::Result<Self> {
-        let now = |sensor: &Sensor| Ok((number(&sensor.path)?, Instant::now()));
-        let last = sensors.all.iter().map(now).collect::<io::Result<_>>()?;
+        let last = sensors.all.iter().map(Sensor::read).collect::<io::Result<_>>()?;
         Ok(Self { sensors, last, microjoules: 0.0 })
     }
 
@@ -141,7 +184,7 @@ impl<'a> Meter<'a> {
     /// When a sensor cannot be read.
     pub(super) fn read(&mut self) -> io::Result<()> {
         for (sensor, (last, at)) in self.sensors.all.iter().zip(&mut self.last) {
-            let (value, now) = (number(&sensor.path)?, Instant::now());
+            let (value, now) = sensor.read()?;
             self.microjoules += match sensor.reading {
                 Reading::Counter { .. } if value >= *last => (value - *last) as f64,
                 Reading::Counter { most } => (value + most.saturating_sub(*last)) as f64,
@@ -171,6 +214,11 @@ mod tests {
         }
     }
 
+    /// The sensors below a root, without NVML.
+    fn files(root: &Path) -> Result<Sensors, String> {
+        Sensors::find_in(root, "/nonexistent/libnvidia-ml.so.1")
+    }
+
     const PACKAGE: &str = "class/powercap/intel-rapl:0";
 
     #[test]
@@ -193,7 +241,7 @@ mod tests {
                 ("class/powercap/intel-rapl:1/energy_uj", "50\n"),
             ],
         );
-        let sensors = Sensors::find(r).unwrap();
+        let sensors = files(r).unwrap();
         assert_eq!(sensors.names, ["package-0", "dram"]);
         let mut meter = Meter::start(&sensors).unwrap();
         write(r, &[(&energy, "990"), ("class/powercap/intel-rapl:0:1/energy_uj", "5000000")]);
@@ -218,7 +266,7 @@ mod tests {
                 ("class/drm/card1-HDMI-A-1/device/hwmon/hwmon4/energy1_input", "10\n"),
             ],
         );
-        let sensors = Sensors::find(r).unwrap();
+        let sensors = files(r).unwrap();
         assert_eq!(sensors.names, ["card0", "card1"]);
         let began = Instant::now();
         let mut meter = Meter::start(&sensors).unwrap();
@@ -229,13 +277,51 @@ mod tests {
         assert!((1.5..=most).contains(&joules), "{joules} of {most}");
     }
 
+    /// Compiles a library in place of NVML: `GPUS` with what their sensors give, each time 1,000 more.
+    fn library(folder: &Path, gpus: &str) -> String {
+        let (source, library) = (folder.join("nvml.c"), folder.join("libnvidia-ml.so.1"));
+        fs::write(&source, include_str!("nvml.c")).unwrap();
+        let made = std::process::Command::new("cc")
+            .args(["-shared", "-fPIC", &format!("-DGPUS={gpus}"), "-o"])
+            .args([&library, &source])
+            .output()
+            .expect("cc, which links Rust programs too");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        library.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn gpus_of_nvidia_have_a_counter_or_else_a_meter() {
+        let root = tempfile::tempdir().unwrap();
+        // A GPU with a counter, one with a meter alone (50 W), one with neither.
+        let library = library(root.path(), "{1,50000},{0,50000},{0,0}");
+        let sensors = Sensors::find_in(root.path(), &library).unwrap();
+        assert_eq!(sensors.names, ["GPU 0", "GPU 1"]);
+        let began = Instant::now();
+        let mut meter = Meter::start(&sensors).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        meter.read().unwrap();
+        // The counter has one joule more at each reading.
+        let (least, most) = (1.0 + 1.5, 1.0 + 50.0 * began.elapsed().as_secs_f64());
+        let joules = meter.joules();
+        assert!((least..=most).contains(&joules), "{joules} of {most}");
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_read_is_a_failure() {
+        let root = tempfile::tempdir().unwrap();
+        let library = library(root.path(), "{-1,0}");
+        let why = Sensors::find_in(root.path(), &library).map(|_| ()).unwrap_err();
+        assert!(why.contains("libnvidia-ml.so.1: ") && why.contains("fell off the bus"), "{why}");
+    }
+
     #[test]
     fn without_sensors_the_reason_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let why = Sensors::find(root.path()).map(|_| ()).unwrap_err();
-        assert!(why.contains("class/powercap/intel-rapl:*, no hwmon of a GPU"), "{why}");
+        let why = files(root.path()).map(|_| ()).unwrap_err();
+        assert!(why.contains("class/powercap/intel-rapl:*, no hwmon of a GPU, none by"), "{why}");
         write(root.path(), &[(&format!("{PACKAGE}/name"), "package-0")]);
-        let why = Sensors::find(root.path()).map(|_| ()).unwrap_err();
+        let why = files(root.path()).map(|_| ()).unwrap_err();
         assert!(why.contains("intel-rapl:0/energy_uj: No such file"), "{why}");
     }
 }
