@@ -5,17 +5,19 @@
 //! each line; so large tables request transparent huge pages and report whether
 //! they were granted.
 //!
-//! `unsafe` here: a mapping of bytes is seen as other types, and the kernel fills in a structure.
+//! `unsafe` here: a mapping of bytes is seen as other types.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
 use memmap2::{MmapMut, MmapRaw};
+
+#[cfg(target_os = "linux")]
+use crate::thread;
 
 /// The size of an ordinary page.
 const PAGE: usize = 4096;
@@ -159,27 +161,17 @@ fn ask_for_huge_pages(map: &mut MmapMut, range: Range<usize>) -> Pages {
         return Pages::HugeMissing;
     }
     let pages = range.len() / PAGE;
-    let before = page_faults();
+    let before = thread::page_faults();
     // The kernel decides when a page is first written.
     touch(&mut map[range]);
     // A huge page comes whole at its first fault, a small one at each of its own.
-    let faults = page_faults() - before;
+    let faults = thread::page_faults() - before;
     if faults > 0 && faults * 20 <= pages { Pages::Huge } else { Pages::HugeMissing }
 }
 
 #[cfg(not(target_os = "linux"))]
 fn ask_for_huge_pages(_map: &mut MmapMut, _range: Range<usize>) -> Pages {
     Pages::HugeMissing
-}
-
-/// How often this thread touched a page that had to come first.
-#[cfg(target_os = "linux")]
-fn page_faults() -> usize {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: there is room for what the kernel writes.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-    // SAFETY: it consists of integers, all of them zero at first.
-    unsafe { usage.assume_init() }.ru_minflt as usize
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use thalweg_io::{Input, PacedStart};
 use thalweg_packet::BATCH;
 
 use super::open::{check_options, open_paced, queues};
+use super::polls::Polls;
 use super::sources::{Delivery, Sources};
 use super::{CLOCK_PERIOD, NextPort};
 use crate::burst::Round;
@@ -23,11 +24,8 @@ pub(crate) struct Inputs {
     line: usize,
     sources: Sources,
     limits: Limits,
-    /// How long they are polled without a packet before the thread waits for them.
-    poll: Duration,
+    polls: Polls,
     until_clock: u32,
-    /// The first poll of those that have found no packet.
-    vain_since: Option<Instant>,
     failures: Vec<String>,
 }
 
@@ -69,9 +67,8 @@ impl Inputs {
             line,
             sources,
             limits,
-            poll,
+            polls: Polls::new(poll),
             until_clock: 0,
-            vain_since: None,
             failures: Vec::new(),
         };
         lines.into_iter().enumerate().map(line).collect()
@@ -177,11 +174,7 @@ impl Inputs {
             }
         }
         batch.unreserve();
-        if came {
-            self.vain_since = None;
-        } else {
-            self.vain_since.get_or_insert_with(Instant::now);
-        }
+        self.polls.found(came);
         // All lanes alike: the values of lanes without a packet are not used.
         batch.meta.received_at.fill(received_at);
         came
@@ -204,8 +197,7 @@ impl Inputs {
     /// Waits for packets, for a while at most, if polls have found none for long or none is due; not
     /// longer than until `waker` is readable. Returns whether it waited.
     pub(crate) fn rest(&mut self, waker: Option<BorrowedFd<'_>>) -> bool {
-        let is_long = self.vain_since.is_some_and(|since| since.elapsed() >= self.poll);
-        let rests = self.sources.wait(is_long, waker);
+        let rests = self.sources.wait(self.polls.are_over(), waker);
         if rests {
             self.until_clock = 0;
         }

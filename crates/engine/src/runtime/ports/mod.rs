@@ -3,6 +3,7 @@
 mod inputs;
 mod open;
 mod outputs;
+mod polls;
 mod queue;
 mod sources;
 
