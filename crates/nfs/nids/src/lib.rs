@@ -309,6 +309,11 @@ impl Blueprint for NidsBlueprint {
         Some(DeviceWork { function: LITERALS, table: table.into(), alternatives: None })
     }
 
+    // The first half changes no state, and every packet has a second one.
+    fn overlaps_on_device(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         format!("{}, {} unsupported", counted(self.rules, "rule"), self.unsupported)
     }

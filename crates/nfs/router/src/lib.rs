@@ -174,6 +174,11 @@ impl Blueprint for RouterBlueprint {
         Some(DeviceWork { function: HOP, table: table.into(), alternatives: None })
     }
 
+    // The first half changes no state, and every packet has a second one.
+    fn overlaps_on_device(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         let ports = self.ports.names();
         let noun = if self.ports.iter().count() == 1 { "port" } else { "ports" };
