@@ -34,7 +34,6 @@ ALONE = {"dpdk net_null": f"[input.i]\n{NULL}\n[output.o]\n{NULL}\n",
 
 
 def write_chains(folder, thalweg):
-    xdp.WAYS = {}
     xdp.write_chains(folder, thalweg)
     for name, (left, right) in PORTS.items():
         chain = f"[input.left]\n{left}\n[output.right]\n{right}\n" + xdp.ROUTE.format("right")

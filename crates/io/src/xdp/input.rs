@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use thalweg_packet::{Batch, DropCounts, Pool};
 
@@ -25,13 +26,44 @@ pub struct XdpInput {
     queue: Receiving,
     /// The MTU of the interface while it is followed, and what happens to it is logged elsewhere.
     known: Option<Arc<KnownMtu>>,
-    /// Looks at the empty ring since the last packet.
-    vain: u32,
+    silence: Silence,
     /// Calls since the kernel's counters were last read, or 0 if no packets came.
     uncounted: u32,
     /// Whether the interface went down, and no packets arrived since.
     is_down: bool,
     ended: bool,
+}
+
+/// Looks at a ring without packets, and the calls to the kernel that they cause.
+#[derive(Default)]
+struct Silence {
+    /// Looks since the last packet, up to those that make a silence.
+    looks: u32,
+    /// The last call.
+    called: Option<Instant>,
+}
+
+impl Silence {
+    /// The looks that make a silence: before, packets are on their way.
+    const LOOKS: u32 = 64;
+    /// The least time between calls, each of which takes longer than many looks.
+    const PERIOD: Duration = Duration::from_millis(1);
+
+    /// Whether there is time to call the kernel after a look, which found no packet if it `is_vain`.
+    #[inline]
+    fn is_call_due(&mut self, is_vain: bool, now: impl FnOnce() -> Instant) -> bool {
+        self.looks = if is_vain { (self.looks + 1).min(Self::LOOKS) } else { 0 };
+        if self.looks < Self::LOOKS {
+            return false;
+        }
+        let now = now();
+        let is_recent = |called| now.saturating_duration_since(called) < Self::PERIOD;
+        let is_due = !self.called.is_some_and(is_recent);
+        if is_due {
+            self.called = Some(now);
+        }
+        is_due
+    }
 }
 
 impl XdpInput {
@@ -42,7 +74,14 @@ impl XdpInput {
     /// it does not have the mode, or the host needs it.
     pub fn open(settings: &XdpSettings, pool: &Arc<Pool>) -> Result<Self, IoError> {
         let queue = Receiving::open(settings, pool)?;
-        Ok(Self { queue, known: None, vain: 0, uncounted: 0, is_down: false, ended: false })
+        Ok(Self {
+            queue,
+            known: None,
+            silence: Silence::default(),
+            uncounted: 0,
+            is_down: false,
+            ended: false,
+        })
     }
 
     /// This input of an interface that is followed.
@@ -53,13 +92,6 @@ impl XdpInput {
     /// How packets are received, in a few words.
     pub fn mode(&self) -> String {
         self.queue.endpoint().obtained.to_string()
-    }
-
-    /// Whether no packets have come for a while: then there is time for calls to the kernel.
-    fn is_quiet(&mut self, is_vain: bool) -> bool {
-        const WHILE: u32 = 64;
-        self.vain = if is_vain { (self.vain + 1).min(WHILE) } else { 0 };
-        self.vain == WHILE
     }
 
     /// Whether the kernel's counters are due.
@@ -107,17 +139,18 @@ impl Input for XdpInput {
         let is_busy = self.queue.endpoint().obtained.busy_poll_us > 0;
         let half = self.queue.half_mut();
         if most > 0 {
+            is_empty = half.is_empty();
+        }
+        if most > 0 && !is_empty {
             let mut sink = Sink { batch, drops, received: &mut received, now: now() };
-            while sink.received.packets < most && !sink.batch.is_full() && !is_empty {
-                is_empty = !half.take(&mut sink);
-            }
+            is_empty = half.receive(most, &mut sink);
         }
         half.refill();
         if is_empty && is_busy {
             // Its errors show in the check below.
             let _ = half.wake();
         }
-        let is_quiet = self.is_quiet(is_empty && received.packets == 0);
+        let is_quiet = self.silence.is_call_due(is_empty && received.packets == 0, Instant::now);
         if self.is_count_due(&received, is_quiet) {
             self.queue.half_mut().count_lost(drops, &mut received);
         }
@@ -137,5 +170,26 @@ impl Input for XdpInput {
 
     fn copied(&self) -> Option<u64> {
         Some(self.queue.half().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_input_calls_the_kernel_once_a_millisecond() {
+        let (mut silence, start) = (Silence::default(), Instant::now());
+        let mut is_due = |is_vain, microseconds| {
+            silence.is_call_due(is_vain, || start + Duration::from_micros(microseconds))
+        };
+        assert!((1..64).all(|at| !is_due(true, at)), "packets may be on their way");
+        assert!(is_due(true, 64));
+        assert!((65..1064).all(|at| !is_due(true, at)), "the last call is recent");
+        assert!(is_due(true, 1064));
+        assert!(!is_due(true, 1065));
+        assert!(!is_due(false, 5000), "there are packets");
+        assert!((5001..5064).all(|at| !is_due(true, at)));
+        assert!(is_due(true, 5064));
     }
 }

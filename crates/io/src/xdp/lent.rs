@@ -57,11 +57,11 @@ impl Lent {
     /// `None` if no lent frame holds them, or other descriptors of it are not returned yet.
     #[inline]
     pub(super) fn reclaim(&mut self, address: u64, len: u32) -> Option<(Frame, usize)> {
-        let base = address & ((1 << PLACE) - 1);
-        let start = usize::try_from(base + (address >> PLACE)).ok()?;
-        let (of_base, _) = self.pool.locate(usize::try_from(base).ok()?)?;
-        let (index, place) = self.pool.locate(start)?;
-        if index != of_base || place + len as usize > self.pool.frame_size() {
+        let base = usize::try_from(address & ((1 << PLACE) - 1)).ok()?;
+        let (index, at) = self.pool.locate(base)?;
+        let place = at + usize::try_from(address >> PLACE).ok()?;
+        let size = self.pool.frame_size();
+        if place >= size || place + len as usize > size {
             return None;
         }
         let loan = self.frames.get_mut(index as usize)?;

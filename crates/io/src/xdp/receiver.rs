@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use thalweg_cpu::prefetch;
 use thalweg_packet::wire::header_len;
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Frame, Nanoseconds};
 
@@ -17,6 +18,8 @@ use crate::port::{Received, Shortfall};
 
 /// Frames that are lent at once: fewer would take the lock of the pool too often.
 const REFILL: usize = BATCH;
+/// A byte of the second cache line of a packet: its headers may reach into it.
+const SECOND_LINE: usize = 63;
 
 /// Receives packets in the frames where the kernel or the driver has put them.
 pub(super) struct Receiver {
@@ -90,9 +93,32 @@ impl Receiver {
         }
     }
 
+    /// Whether no buffer has arrived.
+    #[inline]
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Takes in up to `most` packets, as far as the batch has empty lanes; returns whether no more
+    /// have arrived.
+    #[inline]
+    pub(super) fn receive(&mut self, most: usize, sink: &mut Sink<'_>) -> bool {
+        let before = sink.batch.lanes();
+        let mut is_empty = false;
+        while sink.received.packets < most && !sink.batch.is_full() && !is_empty {
+            is_empty = !self.take(sink);
+        }
+        if self.completes_checksums {
+            // After all were taken, since their bytes are on their way into the cache.
+            let lanes = sink.batch.lanes().without(before);
+            sink.batch.each_mut(lanes).for_each(|(_, bytes)| _ = complete_partial(bytes));
+        }
+        is_empty
+    }
+
     /// Takes in the next buffer that has arrived; returns whether there was one.
     #[inline]
-    pub(super) fn take(&mut self, sink: &mut Sink<'_>) -> bool {
+    fn take(&mut self, sink: &mut Sink<'_>) -> bool {
         let Some(descriptor) = self.ring.take() else { return false };
         let len = descriptor.len as usize;
         let continues = descriptor.options & libc::XDP_PKT_CONTD != 0;
@@ -124,9 +150,10 @@ impl Receiver {
         let mut packet = packet.expect("the frame has the packet");
         packet.timestamp = sink.now;
         let lane = sink.batch.push(packet).expect("the batch has an empty lane");
-        if self.completes_checksums {
-            complete_partial(sink.batch.bytes_mut(lane));
-        }
+        // Another processor has written it.
+        let bytes = sink.batch.bytes(lane);
+        prefetch::read(bytes, 0);
+        prefetch::read(bytes, SECOND_LINE);
         count(sink.received, len as u32);
     }
 
@@ -201,6 +228,10 @@ impl Receiver {
     pub(super) fn refill(&mut self) {
         self.ring.give_back();
         let wanted = (self.fill.size() as usize).saturating_sub(self.lent.count());
+        // Before the kernel's index, which it changes for each packet.
+        if wanted < REFILL && !self.is_starved {
+            return;
+        }
         let wanted = wanted.min(self.fill.room() as usize);
         if wanted < REFILL && !self.is_starved {
             return;

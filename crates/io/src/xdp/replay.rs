@@ -191,11 +191,7 @@ fn address(data: &mut &[u8]) -> u64 {
 fn take_in(receiver: &mut Receiver, batch: &mut Batch) {
     let (mut received, mut drops) = (Received::default(), DropCounts::default());
     let mut sink = Sink { batch, drops: &mut drops, received: &mut received, now: Nanoseconds(1) };
-    for _ in 0..BATCH {
-        if !receiver.take(&mut sink) {
-            break;
-        }
-    }
+    receiver.receive(BATCH, &mut sink);
     receiver.refill();
     assert_eq!(batch.len() as u64 + drops.total(), received.packets as u64);
     batch.release(Lanes::ALL);

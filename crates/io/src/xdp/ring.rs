@@ -96,6 +96,16 @@ impl<T: Entry> Producer<T> {
     #[inline]
     pub(super) fn room(&mut self) -> u32 {
         self.look();
+        self.known_room()
+    }
+
+    /// Whether there is room for `entries`. How far the kernel has come is looked up only if it matters.
+    #[inline]
+    pub(super) fn has_room(&mut self, entries: usize) -> bool {
+        self.known_room() as usize >= entries || self.room() as usize >= entries
+    }
+
+    fn known_room(&self) -> u32 {
         self.ring.size - self.head.wrapping_sub(self.tail)
     }
 
@@ -165,16 +175,24 @@ impl<T: Entry> Consumer<T> {
         Ok(Self { ring: Ring::map(fd, at, offsets, size)?, tail: 0, returned: 0, head: 0 })
     }
 
-    /// Takes the next entry, if there is one.
+    /// Whether it has no entry.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<T> {
+    pub(super) fn is_empty(&mut self) -> bool {
         if self.tail == self.head {
             let head = self.ring.word(self.ring.producer).load(Ordering::Acquire);
             // More entries than the ring has are not believed.
-            if head.wrapping_sub(self.tail).wrapping_sub(1) >= self.ring.size {
-                return None;
+            if head.wrapping_sub(self.tail).wrapping_sub(1) < self.ring.size {
+                self.head = head;
             }
-            self.head = head;
+        }
+        self.tail == self.head
+    }
+
+    /// Takes the next entry, if there is one.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<T> {
+        if self.is_empty() {
+            return None;
         }
         let place = self.ring.entry(self.tail);
         // SAFETY: the slot is in the map and aligned; the kernel has written it before it advanced its

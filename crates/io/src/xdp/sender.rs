@@ -119,7 +119,7 @@ impl Sender {
         if descriptors > most {
             return Err(DropReason::TooBig);
         }
-        if self.ring.room() as usize >= descriptors {
+        if self.ring.has_room(descriptors) {
             return Ok(());
         }
         self.ring.publish();
@@ -128,7 +128,7 @@ impl Sender {
             // What keeps it from sending shows when the batch is complete.
             let _ = self.kick();
             self.reap();
-            if self.ring.room() as usize >= descriptors {
+            if self.ring.has_room(descriptors) {
                 self.is_stuck = false;
                 return Ok(());
             }
