@@ -2,7 +2,7 @@
 """How many packets a second pass a function on a device, by the way in which they reach it? And a chain?
 
     bench/gpu.py [--device opencl:0] [--rounds 5] [--seconds 0.5] [--functions NAME...] [--rules FILE...] [--csv FILE]
-    bench/gpu.py chain [--device opencl:0] [--rounds 5] [--seconds 2] [--program PROGRAM ...]
+    bench/gpu.py chain [--device opencl:0] [--nf vpn] [--rounds 5] [--seconds 2] [--program PROGRAM ...]
     bench/gpu.py figures --out FOLDER [--device opencl:0] [--rounds 3] [--seconds 0.5] [--only 3 overhead ...] [--quick]
 
 Ways: a kernel that stays and shared memory (`resident`), a launch for each batch in shared memory
@@ -17,9 +17,9 @@ All ways are measured in turn, in each round; the table has medians. Launches ha
 On PoCL, the device is one thread, so that each way has one core of the device and one of ours.
 `thalweg devices` lists what the machine has.
 
-`chain` runs a chain with an NF of kind `ipsec` that seals all packets of a capture in memory: on the processor,
-and on the device while the NF prepares more packets (`overlapping`) or waits for each batch (`waiting`: the NF
-is `pinned`). With several programs, such as one of an older version, it compares them.
+`chain` runs a chain with an NF of kind `ipsec` that seals all packets of a capture in memory (`--nf ids`, `edge`: one
+of kind `nids`, `router`): on the processor, and on the device while the NF prepares more packets (`overlapping`) or
+waits for each batch (`waiting`: the NF is `pinned`); and on the device in launches of both forms. With several programs, such as one of an older version, it compares them.
 
 `figures` draws what figures 3 to 8 of the Hummingbird paper show, on the device at hand, and the overhead of
 the syncers: an SVG and a CSV each, with the paper's values where they are known, and tables on the terminal.
@@ -50,15 +50,20 @@ TOOLS = Path.home() / ".cache/thalweg/tools/bin/python3"
 def chain(options):
     """Packets a second of a chain, by size, place and program: a list each."""
     gpu_chains.prepare()
-    places = {"processor": (0, ""), "overlapping": (options.work_groups, ""),
-              "waiting": (options.work_groups, "pinned = true")}
+    groups = options.work_groups
+    places = {"processor": (0, "", "never"), "overlapping": (groups, "", "never"),
+              "waiting": (groups, "pinned = true", "never")}
+    if options.device.startswith("opencl:"):
+        places |= {"launches over shared memory": (groups, "", "shared"),
+                   "launches with copies": (groups, "", "copied")}
     rates = collections.defaultdict(list)
     for size in [64, 512, 1472]:
         gpu_chains.generate(options.program[0], size)
         for _ in range(options.rounds):
-            for place, (work_groups, more) in places.items():
+            for place, (work_groups, more, launches) in places.items():
                 for program in options.program:
-                    file = gpu_chains.write(options, {"vpn": work_groups}, workers=options.workers, more=more)
+                    file = gpu_chains.write(options, {options.nf: work_groups}, workers=options.workers, more=more,
+                                            launches=launches)
                     one = argparse.Namespace(**{**vars(options), "program": [program]})
                     rates[size, place, program].append(gpu_chains.measure(one, file, options.work_groups)["rate"])
     return rates
@@ -68,7 +73,7 @@ def show_chain(rates):
     print("million packets a second")
     for (size, place, program), all_rates in rates.items():
         median, low, high = statistics.median(all_rates), min(all_rates), max(all_rates)
-        print(f"{size:>5} {place:<12} {median / 1e6:8.3f}  ({low / 1e6:.3f} to {high / 1e6:.3f})  {program}")
+        print(f"{size:>5} {place:<27} {median / 1e6:8.3f}  ({low / 1e6:.3f} to {high / 1e6:.3f})  {program}")
 
 
 def show(rates):
@@ -173,6 +178,7 @@ def main():
     parser.add_argument("--rules", nargs="+", type=Path, default=[], help="files for literals and nids")
     parser.add_argument("--csv", help="write all measurements here")
     parser.add_argument("--workers", type=int, default=1, help="of a chain")
+    parser.add_argument("--nf", choices=["vpn", "ids", "edge"], default="vpn", help="of a chain")
     parser.add_argument("--program", nargs="+", default=[THALWEG], help="that run a chain")
     parser.add_argument("--out", type=Path, help="folder of figures")
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=FIGURES, help="these figures")

@@ -24,6 +24,8 @@ memory = true
 loop = 0
 [output.out]
 discard = true
+[memory]
+launches = "{launches}"
 [[class]]
 type = "two"
 rules = [{two}]
@@ -99,14 +101,15 @@ def generate(program, size):
         size, "--tcp", 0, "--icmp", 0)
 
 
-def write(options, nfs, workers=1, ways=None, share=ALL, more=""):
+def write(options, nfs, workers=1, ways=None, share=ALL, more="", launches="never"):
     """Writes a chain with these NFs, each with its work-groups on the device, or 0 on the processor; packets
     of types `one` and `two` take these ways, by default through all NFs in their order. The flows of type
-    `two` are `share` 128ths. NFs on the device have `more` keys."""
+    `two` are `share` 128ths. NFs on the device have `more` keys, and are
+    there in kernels that stay or in `launches`."""
     two = ", ".join(f"'udp,tp_src={port}/0x7f'" for port in range(share)) or "'arp'"
     texts = {"vpn": VPN, "ids": IDS, "edge": EDGE}
     rules = [str(rules) for rules in options.rules] or ["made-up.rules"]
-    chain = SETTINGS.format(workers=workers, two=two)
+    chain = SETTINGS.format(workers=workers, two=two, launches=launches)
     for nf, work_groups in nfs.items():
         place = (f'at = "{options.device}"\nwork_groups = {work_groups}\nfailed_after_ms = 30000\n{more}'
                  if work_groups else "")

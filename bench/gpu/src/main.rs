@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 use thalweg_accel::{Backend, OpenCl, Soft, Transfer};
+use thalweg_nf::device::Launches;
 use thalweg_packet::Pool;
 
 use clock::Rate;
@@ -59,7 +60,7 @@ struct Place {
 impl Place {
     fn open(device: &str) -> Result<Self, Box<dyn Error>> {
         let opencl = match (device, device.strip_prefix("opencl:")) {
-            (_, Some(number)) => Some(OpenCl::open(number.parse()?)?),
+            (_, Some(number)) => Some(OpenCl::open(number.parse()?, Launches::Never)?),
             ("soft", None) => None,
             _ => return Err(format!("no device '{device}'; expected soft or opencl:N").into()),
         };

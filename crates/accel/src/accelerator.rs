@@ -8,7 +8,7 @@ use std::time::Duration;
 use thalweg_nf::device::{DeviceFunction, DeviceTable};
 use thalweg_packet::Pool;
 
-use crate::backend::{Backend, Launch, Resident};
+use crate::backend::{Backend, Figures, Launch, Resident};
 use crate::error::AccelError;
 use crate::looks::Looks;
 use crate::region::{Region, Shape, State};
@@ -86,7 +86,7 @@ impl Accelerator {
         let Options { lanes, rows, .. } = options;
         let shape = Shape { work_groups, lanes, rows };
         let tables: Vec<&[u8]> = partitions.iter().map(|p| &**p.table).collect();
-        let memory = backend.allocate(Region::len_for(shape, &tables)?)?;
+        let memory = backend.allocate_region(Region::len_for(shape, &tables)?)?;
         let numbered = partitions.iter().enumerate();
         let of_groups: Vec<_> = numbered
             .flat_map(|(number, partition)| iter::repeat_n(number, partition.work_groups))
@@ -176,6 +176,11 @@ impl Accelerator {
         let (all, split) = (first..first + *work_groups, function.split);
         let own = |of| (all.clone().skip(of).step_by(number).collect(), split);
         Ok((0..number).map(own).collect())
+    }
+
+    /// What launches did, if there are any.
+    pub(crate) fn figures(&self) -> Option<Arc<Figures>> {
+        self.resident.figures()
     }
 
     fn syncer<T>(&self, partitions: Vec<OwnGroups>, patience: Duration) -> Syncer<T> {

@@ -1,8 +1,13 @@
 //! The devices of this machine, for users.
 
+use thalweg_nf::device::Launches;
+
 use crate::backend::Backend;
 use crate::error::AccelError;
 use crate::opencl::{Found, find};
+
+/// The device that is threads, in chain files.
+const SOFT: &str = "soft";
 
 /// How an NF can run on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +42,26 @@ pub struct Device {
 }
 
 impl Device {
+    /// Whether NFs run on it, if a chain has these launches.
+    pub fn runs(&self, launches: Launches) -> bool {
+        let can_stay = self.residency == Residency::Resident;
+        match launches {
+            _ if self.place == SOFT => true,
+            Launches::Never => can_stay,
+            Launches::Auto => can_stay || self.is_opencl(),
+            Launches::Shared => self.is_opencl() && self.residency != Residency::Batches,
+            Launches::Copied => self.is_opencl(),
+        }
+    }
+
+    fn is_opencl(&self) -> bool {
+        self.place.starts_with("opencl:")
+    }
+
     fn soft() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            place: "soft".into(),
+            place: SOFT.into(),
             name: "threads of this program".into(),
             platform: "Thalweg".into(),
             version: env!("CARGO_PKG_VERSION").into(),

@@ -52,12 +52,12 @@ pub enum AccelError {
     /// OpenCL is not there.
     #[error("{0}")]
     Missing(String),
-    /// The device lacks what resident kernels need.
-    #[error("{device} cannot run resident kernels: {why}")]
+    /// The device cannot do what is needed.
+    #[error("{device} {why}")]
     Unfit {
         /// The device.
         device: String,
-        /// What it lacks.
+        /// What it cannot do, and why.
         why: String,
     },
     /// The kernel does not compile.

@@ -7,7 +7,8 @@
 //! where its algorithm had to be corrected is said in [`region`].
 //!
 //! A device speaks the protocol through a [`Backend`]: [`OpenCl`], `Cuda` with the feature `cuda`, or
-//! [`Soft`], which is threads and always there, as the reference of the protocol.
+//! [`Soft`], which is threads and always there, as the reference of the protocol. For OpenCL devices that cannot run
+//! resident kernels, a thread speaks it, and launches a kernel for the rows that wait.
 
 mod entries;
 mod error;
@@ -42,6 +43,8 @@ mod opencl;
 #[cfg(not(loom))]
 mod reflect;
 #[cfg(not(loom))]
+mod relay;
+#[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
 mod soft;
@@ -49,7 +52,7 @@ mod soft;
 #[cfg(not(loom))]
 pub use accelerator::{Accelerator, Options, Partition};
 #[cfg(not(loom))]
-pub use backend::{Backend, Launch, Resident};
+pub use backend::{Backend, Figures, Launch, Resident};
 #[cfg(not(loom))]
 pub use choice::fastest;
 #[cfg(all(feature = "cuda", not(loom)))]

@@ -6,49 +6,60 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_nf::device::{
     DeviceCounts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace, DeviceReturn,
-    DeviceShare, DeviceWork, Devices,
+    DeviceShare, DeviceWork, Devices, Launches, Named, Way,
 };
 use thalweg_packet::{Batch, PacketMemory, Pool};
 
 use crate::accelerator::{Accelerator, Options, Partition};
-use crate::backend::Backend;
+use crate::backend::{Backend, Figures};
 use crate::choice::fastest;
-use crate::devices::{Residency, devices, open_cuda};
+use crate::devices::{devices, open_cuda};
 use crate::error::AccelError;
-use crate::opencl::OpenCl;
+use crate::opencl::{OpenCl, WITH_LAUNCHES};
 use crate::soft::Soft;
 use crate::syncer::{Done, Job, Syncer};
 
 /// The devices of this machine, opened when they are first asked for.
 #[derive(Default)]
 pub struct Installed {
-    opened: Mutex<HashMap<String, Arc<dyn Backend>>>,
+    opened: Mutex<HashMap<(String, Launches), Arc<dyn Backend>>>,
     /// By device and function: the one that the device is fastest with, of the function and its alternatives.
     fastest: Mutex<HashMap<(String, &'static str), DeviceFunction>>,
 }
 
 impl Installed {
     /// The device with this name in a chain file.
-    fn open(&self, at: &str) -> Result<Arc<dyn Backend>, String> {
+    fn open(&self, Named { at, launches }: Named<'_>) -> Result<Arc<dyn Backend>, String> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = opened.get(at) {
+        if let Some(device) = opened.get(&(at.to_owned(), launches)) {
             return Ok(device.clone());
         }
-        let place = if at == "gpu" { gpu()? } else { at.to_owned() };
+        let place = if at == "gpu" { gpu(launches)? } else { at.to_owned() };
         let device: Arc<dyn Backend> = match place.strip_prefix("opencl:") {
             Some(number) => {
                 let number = number.parse().map_err(|_| unknown(at))?;
-                Arc::new(OpenCl::open(number).map_err(|e| e.to_string())?)
+                Arc::new(OpenCl::open(number, launches).map_err(|e| e.to_string())?)
             }
             None if place == "soft" => Arc::new(Soft),
+            None if matches!(launches, Launches::Shared | Launches::Copied)
+                && place.starts_with("cuda:") =>
+            {
+                let why = "launches are for OpenCL devices; this one runs resident kernels";
+                return Err(format!("{place}: {why}"));
+            }
             None => {
                 let device = open_cuda(&place).ok_or_else(|| unknown(at))?;
                 Arc::from(device.map_err(|e| e.to_string())?)
             }
         };
         // The same device by two names shares its memory.
-        let device = opened.entry(place).or_insert(device).clone();
-        opened.insert(at.to_owned(), device.clone());
+        let device = opened.entry((place, launches)).or_insert(device).clone();
+        opened.insert((at.to_owned(), launches), device.clone());
+        log::info!(
+            "'{at}' is {}; packets reach it by way '{}'",
+            device.name(),
+            device.way().name()
+        );
         Ok(device)
     }
 }
@@ -79,16 +90,19 @@ fn unknown(at: &str) -> String {
     format!("unknown device '{at}'; expected cpu, gpu, soft, or a name that thalweg devices lists")
 }
 
-/// The name of the first GPU that can run resident kernels.
-fn gpu() -> Result<String, String> {
+/// The name of the first GPU on which NFs run; one with resident kernels, if launches are allowed and not demanded.
+fn gpu(launches: Launches) -> Result<String, String> {
     let (all, why) = devices();
-    let is_fit =
-        |device: &&crate::Device| device.kind == "gpu" && device.residency == Residency::Resident;
-    if let Some(device) = all.iter().find(is_fit) {
+    let first = |launches| all.iter().find(|device| device.kind == "gpu" && device.runs(launches));
+    let resident = if launches == Launches::Auto { first(Launches::Never) } else { None };
+    if let Some(device) = resident.or_else(|| first(launches)) {
         return Ok(device.place.clone());
     }
+    let kernels = if launches == Launches::Never { "resident kernels" } else { "launches" };
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    Err(format!("no GPU here can run resident kernels{why}; thalweg devices lists what there is"))
+    let others = first(Launches::Auto).map(|gpu| format!("; {}: {WITH_LAUNCHES}", gpu.place));
+    let others = others.unwrap_or_default();
+    Err(format!("no GPU here can run {kernels}{why}{others}; thalweg devices lists what there is"))
 }
 
 impl fmt::Debug for Installed {
@@ -98,21 +112,21 @@ impl fmt::Debug for Installed {
 }
 
 impl Devices for Installed {
-    fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String> {
-        self.open(at)?.allocate(len).map_err(|e| e.to_string())
+    fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String> {
+        self.open(device)?.allocate(len).map_err(|e| e.to_string())
     }
 
-    fn adopt(&self, at: &str, memory: PacketMemory) -> Result<PacketMemory, String> {
-        self.open(at)?.adopt(memory).map_err(|e| e.to_string())
+    fn adopt(&self, device: Named<'_>, memory: PacketMemory) -> Result<PacketMemory, String> {
+        self.open(device)?.adopt(memory).map_err(|e| e.to_string())
     }
 
     fn start(
         &self,
-        at: &str,
+        device: Named<'_>,
         shares: Vec<DeviceShare>,
         pool: &Arc<Pool>,
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
-        let device = self.open(at)?;
+        let device = self.open(device)?;
         let (mut partitions, mut of_shares) = (Vec::new(), Vec::new());
         let needed = shares.iter().map(|share| share.place.work_groups).sum::<usize>();
         let is_possible = device.free_work_groups().is_none_or(|free| needed <= free);
@@ -126,13 +140,18 @@ impl Devices for Installed {
         }
         let started = Accelerator::start(&*device, partitions, Options::default(), pool.clone());
         let accelerator = Arc::new(Mutex::new(started.map_err(|e| e.to_string())?));
-        let name: Arc<str> = device.name().into();
+        let (name, way): (Arc<str>, _) = (device.name().into(), device.way());
+        let ahead = if way == Way::Resident { AHEAD } else { AHEAD_OF_LAUNCHES };
         let lines = |(number, (lines, place)): (usize, (usize, DevicePlace))| {
             let mut of = accelerator.lock().unwrap_or_else(PoisonError::into_inner);
             let syncers = of.share(number, lines, place.patience).map_err(|e| e.to_string())?;
+            // Launches are those of the whole share, which its first line counts.
+            let mut figures = of.figures().map(|figures| (figures, number));
             let line = |syncer: Syncer<Tag>| -> Box<dyn DeviceLine> {
                 Box::new(Line {
-                    capacity: AHEAD * Options::default().lanes * syncer.work_groups(),
+                    way,
+                    figures: figures.take(),
+                    capacity: ahead * Options::default().lanes * syncer.work_groups(),
                     syncer: Some(syncer),
                     waiting: VecDeque::new(),
                     before: DeviceCounts::default(),
@@ -148,12 +167,17 @@ impl Devices for Installed {
 
 /// The rows of a work-group that keep it busy: while it works on one, others wait.
 const AHEAD: usize = 8;
+/// The same for launches, each of which takes many rows.
+const AHEAD_OF_LAUNCHES: usize = 32;
 
 /// A packet's visit and lane.
 type Tag = (usize, usize);
 
 /// An NF's share of a device, or a part of it.
 struct Line {
+    way: Way,
+    /// What launches did, and for which partition, if this line counts that.
+    figures: Option<(Arc<Figures>, usize)>,
     /// `None` once the device has failed.
     syncer: Option<Syncer<Tag>>,
     /// Packets for which the queues have no room.
@@ -225,7 +249,10 @@ impl DeviceLine for Line {
     }
 
     fn counts(&self) -> DeviceCounts {
-        self.syncer.as_ref().map_or(self.before, Syncer::counts)
+        let counts = self.syncer.as_ref().map_or(self.before, Syncer::counts);
+        let of = |(figures, partition): &(Arc<Figures>, usize)| figures.of(*partition);
+        let (launches, copied) = self.figures.as_ref().map(of).unwrap_or_default();
+        DeviceCounts { way: self.way, launches, copied, ..counts }
     }
 }
 

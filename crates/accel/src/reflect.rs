@@ -8,6 +8,7 @@ pub const REFLECT: DeviceFunction = DeviceFunction {
     source: include_str!("reflect.cl"),
     near: 0,
     split: None,
+    changes: true,
     scalar: |bytes, argument, _| {
         if let Some(addresses) = bytes.first_chunk_mut::<12>() {
             let (destination, source) = addresses.split_at_mut(6);

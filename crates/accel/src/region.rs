@@ -159,6 +159,23 @@ impl Region {
         self.words.memory.base()
     }
 
+    /// All tables, one after the other, with what is between them.
+    #[cfg(not(loom))]
+    pub(crate) fn tables(&self) -> &[u8] {
+        let at = 4 * self.shape.tables_at();
+        // SAFETY: the words of the region have been placed in its memory, tables behind all others.
+        let start = unsafe { self.base().as_ptr().add(at) };
+        // SAFETY: as above; nothing writes them after `new`, and the region lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(start, 4 * self.words.len - at) }
+    }
+
+    /// The table of a work-group among [all](Self::tables): the byte at which it begins, and its length.
+    #[cfg(not(loom))]
+    pub(crate) fn place_of_table(&self, group: usize) -> (usize, usize) {
+        let (at, len) = self.duties[group].table;
+        (at - 4 * self.shape.tables_at(), len)
+    }
+
     /// The number of a work-group's function.
     #[cfg(not(loom))]
     pub(crate) fn function(&self, group: usize) -> usize {
@@ -260,20 +277,29 @@ impl fmt::Debug for Region {
 
 /// The words of a region.
 #[cfg(not(loom))]
-struct Words {
+pub(crate) struct Words {
     memory: PacketMemory,
     len: usize,
 }
 
 #[cfg(not(loom))]
 impl Words {
-    fn new(memory: PacketMemory, len: usize) -> Self {
+    /// The first `len` words of some memory.
+    ///
+    /// # Panics
+    /// When it has fewer.
+    pub(crate) fn new(memory: PacketMemory, len: usize) -> Self {
         assert!(4 * len <= memory.len() && memory.base().cast::<AtomicU32>().is_aligned());
         Self { memory, len }
     }
 
+    /// The first byte.
+    pub(crate) fn base(&self) -> std::ptr::NonNull<u8> {
+        self.memory.base()
+    }
+
     #[inline]
-    fn all(&self) -> &[AtomicU32] {
+    pub(crate) fn all(&self) -> &[AtomicU32] {
         let base = self.memory.base().cast::<AtomicU32>().as_ptr();
         // SAFETY: `new` has checked length and alignment; the memory is mapped as long as `self`
         // lives, zeroed or written before, and all access to it is atomic, save for tables, which

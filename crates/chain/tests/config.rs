@@ -11,7 +11,7 @@ use common::kinds;
 use common::{Folder, Tag};
 use proptest::prelude::*;
 #[cfg(target_os = "linux")]
-use thalweg_nf::device::{DeviceLine, DeviceShare, Devices};
+use thalweg_nf::device::{DeviceLine, DeviceShare, Devices, Named};
 #[cfg(target_os = "linux")]
 use thalweg_packet::{MemoryKind, PacketMemory, Pool};
 #[cfg(target_os = "linux")]
@@ -256,17 +256,17 @@ struct Sharing {
 
 #[cfg(target_os = "linux")]
 impl Devices for Sharing {
-    fn allocate(&self, _: &str, len: usize) -> Result<PacketMemory, String> {
+    fn allocate(&self, _: Named<'_>, len: usize) -> Result<PacketMemory, String> {
         PacketMemory::anonymous(len).map_err(|e| e.to_string())
     }
 
-    fn adopt(&self, at: &str, memory: PacketMemory) -> Result<PacketMemory, String> {
+    fn adopt(&self, at: Named<'_>, memory: PacketMemory) -> Result<PacketMemory, String> {
         if self.all { Ok(memory) } else { Odd { fails_at: None }.adopt(at, memory) }
     }
 
     fn start(
         &self,
-        _: &str,
+        _: Named<'_>,
         _: Vec<DeviceShare>,
         _: &Arc<Pool>,
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {

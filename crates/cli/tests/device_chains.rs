@@ -68,8 +68,8 @@ fn rules(share: u32) -> String {
     (0..share).map(rule).collect::<Vec<_>>().join(", ")
 }
 
-/// The edge gateway with these routes and packets, its NFs for devices `at` one.
-fn gateway(routes: &Routes, size: &str, at: &str) -> String {
+/// The edge gateway with these routes and packets, its NFs for devices `at` one, which may do its work in launches.
+fn gateway(routes: &Routes, size: &str, (at, launches): (&str, &str)) -> String {
     let mut chain = fs::read_to_string(example("chain.toml")).unwrap();
     chain = with(&chain, "branch-esp.pcapng", "tunnel.pcapng");
     chain = with(
@@ -77,8 +77,9 @@ fn gateway(routes: &Routes, size: &str, at: &str) -> String {
         "packets = 200000, flows = 2000,",
         &format!("size = '{size}', packets = 2000, flows = 200,"),
     );
-    chain =
-        with(&chain, "default_type = \"internet\"\n", "default_type = \"one\"\n[run]\nseed = 5\n");
+    let first =
+        format!("default_type = \"one\"\n[run]\nseed = 5\n[memory]\nlaunches = '{launches}'\n");
+    chain = with(&chain, "default_type = \"internet\"\n", &first);
     let two = format!("[[class]]\ntype = \"two\"\nrules = [{}]\n\n[nf.vpn]\n", rules(routes.share));
     chain = with(&chain, "[nf.vpn]\n", &two);
     let gcm =
@@ -141,19 +142,31 @@ struct Left {
     counts: Value,
 }
 
-fn run(folder: &Path, routes: &Routes, size: &str, at: &str, workers: &str) -> Left {
-    write(folder, "chain.toml", &gateway(routes, size, at));
+fn run(
+    folder: &Path,
+    routes: &Routes,
+    size: &str,
+    (at, launches): (&str, &str),
+    workers: &str,
+) -> Left {
+    write(folder, "chain.toml", &gateway(routes, size, (at, launches)));
     let mut run = command(folder, &["run", "chain.toml", "--json", "--workers", workers]);
     // PoCL's work-groups are threads: as many as there are processors, unless this sets more.
     let output = run.env("POCL_MAX_PTHREAD_COUNT", "8").output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && error.is_empty(),
-        "{} of {size} at {at}: {error}",
+        "{} of {size} at {at}, launches {launches}: {error}",
         routes.name
     );
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["conserved"], true, "{report}");
+    for (nf, _) in ON_DEVICE.iter().filter(|_| at != "cpu") {
+        let nfs = report["nfs"].as_array().unwrap();
+        let device = &nfs.iter().find(|of| of["name"] == *nf).unwrap()["device"];
+        let way = if launches == "never" { "resident" } else { &format!("launches-{launches}") };
+        assert_eq!(device["way"], way, "{report}");
+    }
     let nf = |nf: &Value| {
         let of = |key: &str| nf[key].clone();
         ["name", "packets", "bytes", "drops", "generated", "figures"].map(of)
@@ -165,6 +178,37 @@ fn run(folder: &Path, routes: &Routes, size: &str, at: &str, workers: &str) -> L
     Left { files, counts }
 }
 
+/// What leaves the gateway without a device.
+fn alone(folder: &Path, routes: &Routes, size: &str) -> Left {
+    write(folder, "routes.csv", &table(routes));
+    let alone = run(folder, routes, size, ("cpu", "never"), "1");
+    assert!(alone.files[2].windows(7).any(|of| of == b"1000001"), "there are alerts");
+    let figures = alone.counts.to_string();
+    assert!(!figures.contains("\"opened\":0,") && !figures.contains("\"protected\":0,"));
+    alone
+}
+
+#[test]
+fn the_edge_gateway_is_the_same_with_launches_over_shared_memory_and_with_copies() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    fs::create_dir(f.join("out")).unwrap();
+    let (places, _turn) = places();
+    let Some(at) = places.iter().find(|at| at.starts_with("opencl:")) else { return };
+    for (size, routes) in [("64", &ROUTES[2]), ("imix", &ROUTES[1]), ("imix", &ROUTES[3])] {
+        seal(f, size);
+        let alone = alone(f, routes, size);
+        for launches in ["shared", "copied"] {
+            for workers in ["1", "2"] {
+                let with = run(f, routes, size, (at, launches), workers);
+                let name = routes.name;
+                assert_eq!(with.counts, alone.counts, "{name} of {size}, {launches}, {workers}");
+                assert!(with == alone, "{name} of {size}, {launches}, {workers} workers");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_edge_gateway_is_the_same_with_tunnels_and_detection_on_a_device() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,14 +218,10 @@ fn the_edge_gateway_is_the_same_with_tunnels_and_detection_on_a_device() {
     for size in SIZES {
         seal(f, size);
         for routes in &ROUTES {
-            write(f, "routes.csv", &table(routes));
-            let alone = run(f, routes, size, "cpu", "1");
-            assert!(alone.files[2].windows(7).any(|of| of == b"1000001"), "there are alerts");
-            let figures = alone.counts.to_string();
-            assert!(!figures.contains("\"opened\":0,") && !figures.contains("\"protected\":0,"));
+            let alone = alone(f, routes, size);
             for at in places.iter().filter(|at| *at != "cpu") {
                 for workers in ["1", "2"] {
-                    let with = run(f, routes, size, at, workers);
+                    let with = run(f, routes, size, (at, "never"), workers);
                     let name = routes.name;
                     assert_eq!(with.counts, alone.counts, "{name} of {size} at {at}, {workers}");
                     assert!(with == alone, "{name} of {size} at {at}, {workers} workers");

@@ -16,7 +16,7 @@ use thalweg_chain::{Plan, PlanOptions};
 use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, Report, RunOptions};
 use thalweg_nf::device::{
-    DeviceCounts, DeviceFault, DeviceJob, DeviceLine, DeviceReturn, DeviceShare, Devices,
+    DeviceCounts, DeviceFault, DeviceJob, DeviceLine, DeviceReturn, DeviceShare, Devices, Named,
 };
 use thalweg_packet::{Batch, PacketMemory, Pool};
 use thalweg_testkit::odd_device::{CAPACITY, Odd};
@@ -27,18 +27,18 @@ use tunnels::sealing;
 struct Counted(Mutex<Vec<usize>>);
 
 impl Devices for Counted {
-    fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String> {
-        Odd { fails_at: None }.allocate(at, len)
+    fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String> {
+        Odd { fails_at: None }.allocate(device, len)
     }
 
     fn start(
         &self,
-        at: &str,
+        device: Named<'_>,
         shares: Vec<DeviceShare>,
         pool: &Arc<Pool>,
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
         self.0.lock().unwrap().extend(shares.iter().map(|share| share.lines));
-        Odd { fails_at: None }.start(at, shares, pool)
+        Odd { fails_at: None }.start(device, shares, pool)
     }
 }
 
@@ -61,13 +61,13 @@ struct Hoard {
 }
 
 impl Devices for Hoarding {
-    fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String> {
-        Odd { fails_at: None }.allocate(at, len)
+    fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String> {
+        Odd { fails_at: None }.allocate(device, len)
     }
 
     fn start(
         &self,
-        at: &str,
+        device: Named<'_>,
         shares: Vec<DeviceShare>,
         pool: &Arc<Pool>,
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
@@ -75,7 +75,7 @@ impl Devices for Hoarding {
             let most = self.0.clone();
             Box::new(Hoard { line, has: 0, most, polls: 0, returns: false })
         };
-        let lines = Odd { fails_at: None }.start(at, shares, pool)?;
+        let lines = Odd { fails_at: None }.start(device, shares, pool)?;
         Ok(lines.into_iter().map(|lines| lines.into_iter().map(hoard).collect()).collect())
     }
 }

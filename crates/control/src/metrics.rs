@@ -221,7 +221,7 @@ fn of_outputs(outputs: &[PortReport]) -> [Family; 4] {
     families
 }
 
-fn of_nfs(nfs: &[NfReport]) -> [Family; 11] {
+fn of_nfs(nfs: &[NfReport]) -> [Family; 13] {
     let time = "Time that packets spent in an NF: that of their batch.";
     let mut families = [
         counter("thalweg_nf_packets", "Packets that an NF received."),
@@ -235,6 +235,11 @@ fn of_nfs(nfs: &[NfReport]) -> [Family; 11] {
         counter("thalweg_nf_device_packets", "Packets that an NF left to its device."),
         counter("thalweg_nf_device_slots", "Slots that the device was given, in rows."),
         counter("thalweg_nf_device_dummies", "Slots that were empty."),
+        counter("thalweg_nf_device_launches", "Launches that had packets of an NF."),
+        counter(
+            "thalweg_nf_device_copied_bytes",
+            "Bytes of packets copied to the device and back.",
+        ),
     ];
     for nf in nfs {
         let labels = [("nf", &*nf.name), ("kind", &*nf.kind)];
@@ -250,6 +255,8 @@ fn of_nfs(nfs: &[NfReport]) -> [Family; 11] {
             given,
             slots,
             dummies,
+            launches,
+            copied,
         ] = families;
         families = [
             packets.sample(&labels, nf.packets as f64),
@@ -263,6 +270,8 @@ fn of_nfs(nfs: &[NfReport]) -> [Family; 11] {
             of_device(given, &labels, nf, |device| device.packets),
             of_device(slots, &labels, nf, |device| device.slots),
             of_device(dummies, &labels, nf, |device| device.dummies),
+            of_device(launches, &labels, nf, |device| device.launches),
+            of_device(copied, &labels, nf, |device| device.copied_bytes),
         ];
     }
     families

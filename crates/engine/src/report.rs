@@ -372,11 +372,21 @@ pub struct DeviceReport {
     pub slots: u64,
     /// Slots that were empty, since a work-group had nothing else to do.
     pub dummies: u64,
+    /// How packets reach it: `resident` for a kernel that stays and shared memory, `launches-shared` for launches
+    /// over shared memory, `launches-copied` for launches to which packets are copied.
+    pub way: &'static str,
+    /// Launches that had packets of the NF; absent if there were none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub launches: u64,
+    /// Bytes of packets that were copied to the device and back; absent if there were none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub copied_bytes: u64,
 }
 
 impl DeviceReport {
-    fn of(DeviceCounts { packets, slots, dummies, .. }: DeviceCounts) -> Self {
-        Self { packets, slots, dummies }
+    fn of(counts: DeviceCounts) -> Self {
+        let DeviceCounts { packets, slots, dummies, way, launches, copied, .. } = counts;
+        Self { packets, slots, dummies, way: way.name(), launches, copied_bytes: copied }
     }
 
     /// The share of slots that were empty, from 0 to 1.

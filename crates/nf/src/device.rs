@@ -19,7 +19,7 @@ use crate::context::Context;
 pub struct DeviceFunction {
     /// Its name: an identifier of C.
     pub name: &'static str,
-    /// OpenCL C that defines `uint2 NAME(global uchar *bytes, uint len, uint2 argument, global const
+    /// OpenCL C 1.2 that defines `uint2 NAME(global uchar *bytes, uint len, uint2 argument, global const
     /// uchar *table)`; with bytes that are `near`, it has `local const uchar *near` in addition. Other names in
     /// it begin with `NAME_`, as several functions become one kernel; a text that several functions share
     /// guards itself against a second inclusion.
@@ -30,6 +30,8 @@ pub struct DeviceFunction {
     /// How long jobs are divided among work-items; `None` if the function needs all bytes at once, or changes
     /// them.
     pub split: Option<Split>,
+    /// Whether it changes the bytes. If not, a device with copies of them need not send these back.
+    pub changes: bool,
     /// The same on a processor.
     pub scalar: Scalar,
 }
@@ -132,6 +134,64 @@ pub trait OnDevice {
     fn finish(&mut self, batch: &mut Batch, results: &[DeviceResult], context: &mut Context<'_>);
 }
 
+/// Whether a device may do its work in launches: kernels that end, each for the packets that wait. What a launch
+/// costs is divided among these, so it is another trade than a kernel that stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Launches {
+    /// Only in kernels that stay: a device that cannot run them is refused.
+    #[default]
+    Never,
+    /// In launches on a device that cannot run kernels that stay; over shared memory if it has any that both
+    /// sides may use at any time.
+    Auto,
+    /// In launches over shared memory.
+    Shared,
+    /// In launches to which packets are copied, and from which they are copied back.
+    Copied,
+}
+
+impl Launches {
+    /// All of them, each with its name in a chain file.
+    pub const NAMES: [(&str, Self); 4] = [
+        ("never", Self::Never),
+        ("auto", Self::Auto),
+        ("shared", Self::Shared),
+        ("copied", Self::Copied),
+    ];
+}
+
+/// How packets reach a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// Through memory that it shares, while its kernel stays.
+    #[default]
+    Resident,
+    /// Through memory that it shares, in launches.
+    Shared,
+    /// By copies, in launches.
+    Copied,
+}
+
+impl Way {
+    /// Its name, in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Resident => "resident",
+            Self::Shared => "launches-shared",
+            Self::Copied => "launches-copied",
+        }
+    }
+}
+
+/// A device that a chain names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named<'a> {
+    /// As `at` in a chain file.
+    pub at: &'a str,
+    /// Whether it may do its work in launches.
+    pub launches: Launches,
+}
+
 /// Where a device does work, and how much of the device it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DevicePlace {
@@ -145,30 +205,30 @@ pub struct DevicePlace {
 
 /// The devices of a program, by their names in a chain file.
 pub trait Devices: Debug + Send + Sync {
-    /// Allocates packet memory that the device `at` shares.
+    /// Allocates packet memory that a device shares, or from which packets are copied to it.
     ///
     /// # Errors
     /// In words for the user: what is missing, and how to get it.
-    fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String>;
+    fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String>;
 
-    /// Has the device `at` share packet memory that it has not allocated, such as a file in memory that a
+    /// Has a device share packet memory that it has not allocated, such as a file in memory that a
     /// peer maps, or huge pages. It is the same memory, at the same addresses.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); also if the device shares only what it has allocated.
-    fn adopt(&self, at: &str, memory: PacketMemory) -> Result<PacketMemory, String> {
+    fn adopt(&self, device: Named<'_>, memory: PacketMemory) -> Result<PacketMemory, String> {
         drop(memory);
-        Err(format!("'{at}' shares only memory that it has allocated"))
+        Err(format!("'{}' shares only memory that it has allocated", device.at))
     }
 
-    /// Starts the work of all NFs of a chain on the device `at`, for packets of `pool`: all of it at
+    /// Starts the work of all NFs of a chain on a device, for packets of `pool`: all of it at
     /// once, in one kernel. Returns the lines of each share.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); also if the device does not run all work-groups at a time.
     fn start(
         &self,
-        at: &str,
+        device: Named<'_>,
         shares: Vec<DeviceShare>,
         pool: &Arc<Pool>,
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String>;
@@ -218,6 +278,12 @@ pub struct DeviceCounts {
     pub slots: u64,
     /// Those of them that are empty.
     pub dummies: u64,
+    /// How packets reach the device: of several, the last one that is known.
+    pub way: Way,
+    /// Launches that had some of the rows.
+    pub launches: u64,
+    /// Bytes of packets that were copied, there and back.
+    pub copied: u64,
 }
 
 impl DeviceCounts {
@@ -227,6 +293,9 @@ impl DeviceCounts {
         self.rows += other.rows;
         self.slots += other.slots;
         self.dummies += other.dummies;
+        self.way = other.way;
+        self.launches += other.launches;
+        self.copied += other.copied;
     }
 }
 

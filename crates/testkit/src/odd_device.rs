@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thalweg_nf::device::{
     DeviceCounts, DeviceFault, DeviceJob, DeviceLine, DeviceReturn, DeviceShare, DeviceWork,
-    Devices,
+    Devices, Named,
 };
 use thalweg_packet::{Batch, Frame, PacketMemory, Pool};
 
@@ -38,13 +38,13 @@ struct Submitted {
 }
 
 impl Devices for Odd {
-    fn allocate(&self, _: &str, len: usize) -> Result<PacketMemory, String> {
+    fn allocate(&self, _: Named<'_>, len: usize) -> Result<PacketMemory, String> {
         PacketMemory::anonymous(len).map_err(|e| e.to_string())
     }
 
     fn start(
         &self,
-        _: &str,
+        _: Named<'_>,
         shares: Vec<DeviceShare>,
         pool: &Arc<Pool>,
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
@@ -119,6 +119,6 @@ impl DeviceLine for Line {
     /// Its rows are batches, which have no slots to spare.
     fn counts(&self) -> DeviceCounts {
         let (packets, rows) = (self.packets, self.batches as u64);
-        DeviceCounts { packets, rows, slots: packets, dummies: 0 }
+        DeviceCounts { packets, rows, slots: packets, ..DeviceCounts::default() }
     }
 }

@@ -45,6 +45,7 @@ impl Cuda {
         }
         let found = all.swap_remove(number);
         if let Err(why) = found.residency() {
+            let why = format!("cannot run resident kernels: {why}");
             return Err(AccelError::Unfit { device: found.name, why });
         }
         compile::check()?;

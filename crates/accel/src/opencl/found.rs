@@ -8,9 +8,14 @@ use opencl3::device::{
 use opencl3::error_codes::ClError;
 use opencl3::platform::get_platforms;
 use opencl3::types::cl_device_id;
+use thalweg_nf::device::{Launches, Way};
 
 use super::handlers::kept;
 use crate::error::AccelError;
+
+/// How a device without resident kernels runs NFs, for messages.
+pub(crate) const WITH_LAUNCHES: &str =
+    "with launches = \"auto\" in [memory], NFs run on it in launches";
 
 /// How to get OpenCL, for messages.
 const REMEDY: &str = "install the driver of your GPU, or pocl-opencl-icd for the processor";
@@ -83,6 +88,37 @@ impl Found {
         }
     }
 
+    /// How packets reach it.
+    ///
+    /// # Errors
+    /// Why not in this way, with what would be one.
+    pub(crate) fn way(&self, launches: Launches) -> Result<Way, String> {
+        match (launches, self.residency()) {
+            (Launches::Never | Launches::Auto, Ok(())) => Ok(Way::Resident),
+            (Launches::Never, Err(why)) => {
+                Err(format!("cannot run resident kernels: {why}; {WITH_LAUNCHES}"))
+            }
+            (Launches::Auto | Launches::Shared, _) if self.shares_live() => Ok(Way::Shared),
+            (Launches::Shared, _) => {
+                let why = "shares no memory that both sides may use at any time";
+                Err(format!("{why}; launches = \"copied\" in [memory] copies packets"))
+            }
+            (Launches::Auto | Launches::Copied, _) => Ok(Way::Copied),
+        }
+    }
+
+    /// Whether it has work-groups of this number of work-items.
+    ///
+    /// # Errors
+    /// How many they have.
+    pub(super) fn check_lanes(&self, lanes: usize) -> Result<(), AccelError> {
+        if lanes <= self.work_items {
+            return Ok(());
+        }
+        let why = format!("has work-groups of {} work-items at most", self.work_items);
+        Err(AccelError::Unfit { device: self.name.clone(), why })
+    }
+
     /// PoCL runs the work-groups in threads of this process.
     pub(super) fn is_pocl(&self) -> bool {
         self.platform == "Portable Computing Language"
@@ -116,4 +152,56 @@ fn search() -> Result<Vec<Found>, AccelError> {
         return Err(missing("OpenCL has no device".into()));
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use opencl3::device::CL_DEVICE_SVM_ATOMICS as ATOMICS;
+
+    use super::*;
+
+    const FINE: u64 = CL_DEVICE_SVM_FINE_GRAIN_BUFFER;
+    const COARSE: u64 = CL_DEVICE_SVM_COARSE_GRAIN_BUFFER;
+
+    fn with(svm: u64) -> Found {
+        Found {
+            id: 0,
+            name: "a device".into(),
+            platform: "a platform".into(),
+            version: "OpenCL 1.2".into(),
+            is_gpu: true,
+            is_cpu: false,
+            compute_units: 1,
+            work_items: 256,
+            svm,
+        }
+    }
+
+    #[test]
+    fn a_device_is_used_in_the_best_way_that_it_has_and_the_chain_allows() {
+        use Launches::{Auto, Copied, Never, Shared};
+        for (svm, launches, way) in [
+            (COARSE | FINE | ATOMICS, Never, Some(Way::Resident)),
+            (COARSE | FINE | ATOMICS, Auto, Some(Way::Resident)),
+            (COARSE | FINE | ATOMICS, Shared, Some(Way::Shared)),
+            (COARSE | FINE | ATOMICS, Copied, Some(Way::Copied)),
+            (COARSE | FINE, Never, None),
+            (COARSE | FINE, Auto, Some(Way::Shared)),
+            (COARSE | FINE, Shared, Some(Way::Shared)),
+            (COARSE | FINE, Copied, Some(Way::Copied)),
+            (COARSE, Never, None),
+            (COARSE, Auto, Some(Way::Copied)),
+            (COARSE, Shared, None),
+            (0, Never, None),
+            (0, Auto, Some(Way::Copied)),
+            (0, Shared, None),
+            (0, Copied, Some(Way::Copied)),
+        ] {
+            assert_eq!(with(svm).way(launches).ok(), way, "{svm:#x}, {launches:?}");
+        }
+        for svm in [0, COARSE, COARSE | FINE] {
+            let why = with(svm).way(Never).unwrap_err();
+            assert!(why.contains("launches = \"auto\" in [memory]"), "{why}");
+        }
+    }
 }

@@ -15,13 +15,15 @@ use thalweg_packet::PacketMemory;
 
 use crate::shared::Regions;
 
-/// Allocates `len` zeroed bytes that all devices of `context` share.
+/// Allocates `len` zeroed bytes that all devices of `context` share, with or without atomics.
 pub(super) fn allocate(
     context: &Arc<Context>,
     regions: &Regions,
     len: usize,
+    has_atomics: bool,
 ) -> Result<PacketMemory, ClError> {
-    let flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER | CL_MEM_SVM_ATOMICS;
+    let atomics = if has_atomics { CL_MEM_SVM_ATOMICS } else { 0 };
+    let flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER | atomics;
     // Some implementations refuse an alignment of a page.
     // SAFETY: the context is alive.
     let pointer = unsafe { svm_alloc(context.get(), flags, Regions::whole(len), 0) }?;

@@ -50,12 +50,11 @@ pub(super) fn start(
     resident: Arc<AtomicUsize>,
 ) -> Result<Box<dyn Resident>, AccelError> {
     let shape = launch.region.shape();
-    if shape.lanes > found.work_items {
-        let why = format!("its work-groups have {} work-items at most", found.work_items);
-        return Err(AccelError::Unfit { device: found.name.clone(), why });
-    }
+    found.check_lanes(shape.lanes)?;
     let text = source::of(shape, &launch.functions, pause(found));
-    let (program, kernel) = compile(found, &context, &text, "resident")?;
+    let options = if found.version.starts_with("OpenCL 2") { OLDER_OPTIONS } else { OPTIONS };
+    let program = build(found, &context, &text, options)?;
+    let kernel = Kernel::create(&program, "resident").map_err(failed(found, "clCreateKernel"))?;
     let queue = queue(found, &context)?;
     let arguments = [launch.region.base(), launch.pool.memory().base()];
     for (number, argument) in arguments.into_iter().enumerate() {
@@ -78,21 +77,18 @@ pub(super) fn start(
 }
 
 /// Compiles a kernel.
-pub(super) fn compile(
+pub(super) fn build(
     found: &Found,
     context: &Context,
     text: &str,
-    name: &str,
-) -> Result<(Program, Kernel), AccelError> {
-    let options = if found.version.starts_with("OpenCL 2") { OLDER_OPTIONS } else { OPTIONS };
-    let program = kept(|| Program::create_and_build_from_source(context, text, options))
-        .map_err(|log| AccelError::Compile { device: found.name.clone(), log })?;
-    let kernel = Kernel::create(&program, name).map_err(failed(found, "clCreateKernel"))?;
-    Ok((program, kernel))
+    options: &str,
+) -> Result<Program, AccelError> {
+    kept(|| Program::create_and_build_from_source(context, text, options))
+        .map_err(|log| AccelError::Compile { device: found.name.clone(), log })
 }
 
 /// A queue of commands, which are carried out in order.
-pub(super) fn queue(found: &Found, context: &Context) -> Result<CommandQueue, AccelError> {
+fn queue(found: &Found, context: &Context) -> Result<CommandQueue, AccelError> {
     CommandQueue::create_default_with_properties(context, 0, 0)
         .map_err(failed(found, "clCreateCommandQueue"))
 }

@@ -23,11 +23,11 @@ pub(crate) fn of(shape: Shape, functions: &[DeviceFunction], pause: &str) -> Str
     text
 }
 
-/// A kernel that works on a batch with the first of these functions.
-pub(super) fn of_batches(functions: &[DeviceFunction]) -> String {
-    let mut text = String::new();
+/// A kernel that works on rows of `lanes` slots with these functions, by their numbers, and ends.
+pub(super) fn of_launches(lanes: usize, functions: &[DeviceFunction]) -> String {
+    let mut text = format!("#define LANES {lanes}\n");
     add(&mut text, functions);
-    text += concat!(include_str!("slot.cl"), include_str!("batch.cl"));
+    text += concat!(include_str!("slot.cl"), include_str!("launch.cl"));
     text
 }
 

@@ -1,8 +1,9 @@
-//! The devices of the tests: threads, and the first OpenCL device with resident kernels.
+//! The devices of the tests: threads, and the first OpenCL device with resident kernels, also in launches.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thalweg_accel::{Backend, HAS_CUDA, OpenCl, Residency, Soft, devices, open_cuda};
+use thalweg_nf::device::Launches;
 use thalweg_testkit::peer;
 
 /// Keeps tests apart: kernels of several would wait for each other's to end.
@@ -17,7 +18,11 @@ pub fn backends() -> Devices {
     let opencl = found.iter().filter(|device| device.place.starts_with("opencl"));
     let resident = opencl.enumerate().find(|(_, device)| device.residency == Residency::Resident);
     match resident {
-        Some((number, _)) => all.push(Box::new(OpenCl::open(number).unwrap())),
+        Some((number, _)) => {
+            for launches in [Launches::Never, Launches::Shared, Launches::Copied] {
+                all.push(Box::new(OpenCl::open(number, launches).unwrap()));
+            }
+        }
         None => peer::missing(
             &why.map_or("no OpenCL device with SVM atomics".into(), |w| w.to_string()),
         ),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use thalweg_nf::device::{DevicePlace, Devices};
+use thalweg_nf::device::{DevicePlace, Devices, Launches};
 use thalweg_nf::{DEFAULT_FAILED_AFTER_MS, FAILED_AFTER_MS, Kind, MOST_WORK_GROUPS};
 use thalweg_source::{Passage, SourceError};
 use toml::Spanned;
@@ -130,6 +130,26 @@ pub(super) fn sharing<'a>(
         errors.push(nf.place.error(message, "one device for all NFs, in addition to \"soft\""));
     }
     Some((device, place))
+}
+
+/// Whether NFs are on a device that is not threads of this program, or may be.
+pub(super) fn has_driver(memory: &Placed<Memory>, nfs: &[NfPlan]) -> bool {
+    // Mistakes are those of the packet memory.
+    sharing(memory, nfs, &mut Vec::new()).is_some_and(|(device, _)| device != SOFT)
+}
+
+/// Whether devices may do their work in launches.
+pub(super) fn launches(memory: &Placed<Memory>, errors: &mut Vec<SourceError>) -> Launches {
+    let Some(said) = &memory.launches else { return Launches::default() };
+    let known = Launches::NAMES.into_iter().find(|(name, _)| name == said.get_ref());
+    known.map_or_else(
+        || {
+            let names = Launches::NAMES.map(|(name, _)| format!("\"{name}\"")).join(", ");
+            errors.push(memory.source.error(said.span(), "unknown value of 'launches'", names));
+            Launches::default()
+        },
+        |(_, launches)| launches,
+    )
 }
 
 /// The devices that packet memory may be of: not for a chain that is for another machine.

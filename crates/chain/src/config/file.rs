@@ -122,6 +122,8 @@ pub(super) struct Memory {
     pub(super) huge_pages: Spanned<bool>,
     /// The device that shares it; by default that of the NFs on one.
     pub(super) device: Option<Spanned<String>>,
+    /// Whether it may do its work in launches, by name.
+    pub(super) launches: Option<Spanned<String>>,
 }
 
 impl Default for Memory {
@@ -132,6 +134,7 @@ impl Default for Memory {
             large_frames: None,
             huge_pages: Spanned::new(0..0, false),
             device: None,
+            launches: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_nf::device::Devices;
+use thalweg_nf::device::{Devices, Launches, Named};
 use thalweg_packet::{DEFAULT_FRAME_SIZE, HEADROOM, MAX_FRAME_SIZE, PacketMemory, Pool, PoolError};
 use thalweg_source::{Passage, SourceError};
 
@@ -65,7 +65,7 @@ fn large_frames(
 /// Memory that a device shares: its own, or ours where a peer maps it or it is of huge pages.
 fn region_of_device(
     memory: &Placed<Memory>,
-    (devices, device, place): (&dyn Devices, &str, &Passage),
+    (devices, device, place): (&dyn Devices, Named<'_>, &Passage),
     (len, shared): (usize, bool),
     notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
@@ -139,7 +139,7 @@ fn region(
 
 pub(super) fn make_pool(
     memory: &Placed<Memory>,
-    devices: Option<&dyn Devices>,
+    (devices, launches): (Option<&dyn Devices>, Launches),
     (inputs, outputs): (&[InputPlan], &[OutputPlan]),
     nfs: &[NfPlan],
     notes: &mut Vec<SourceError>,
@@ -158,10 +158,10 @@ pub(super) fn make_pool(
     let shared = inputs.iter().any(|input| input.blueprint.shares_memory())
         || outputs.iter().any(|output| output.blueprint.shares_memory());
     let len = Pool::region_len_with(frames, size, large);
-    if let Some((device, place)) = device::sharing(memory, nfs, errors)
+    if let Some((at, place)) = device::sharing(memory, nfs, errors)
         && let Some(devices) = devices
     {
-        let at = (devices, device, &place);
+        let at = (devices, Named { at, launches }, &place);
         let region = region_of_device(memory, at, (len, shared), notes, errors)?;
         return pool_of(memory, Pool::with_large(region, size, large), errors);
     }

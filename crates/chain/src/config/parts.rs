@@ -36,7 +36,7 @@ pub(super) fn read<'a>(
         ),
         memory: parts.section(
             "memory",
-            "[memory] with: frame_size, frames, large_frames, huge_pages, device",
+            "[memory] with: frame_size, frames, large_frames, huge_pages, device, launches",
         ),
         classify: parts.section("classify", "the keys of [classify]"),
         inputs: parts.ports(INPUT.name, &INPUT.expected(&kinds.ports)),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use indexmap::IndexSet;
 use thalweg_classify::{Config, SharedRules};
 use thalweg_cpu::SystemMemory;
+use thalweg_nf::device::Launches;
 use thalweg_nf::{Environment, Seed, Steering};
 use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
 use thalweg_source::{Passage, Source, SourceError};
@@ -77,6 +78,10 @@ pub struct Plan {
     pub user: Option<(String, Passage)>,
     /// The packet memory.
     pub pool: Arc<Pool>,
+    /// Whether devices may do their work in launches.
+    pub launches: Launches,
+    /// Whether NFs are on a device with a driver in this process, or may move to one by a reload.
+    pub has_driver: bool,
     /// The files that the chain reads and writes.
     pub files: Files,
     notes: Vec<SourceError>,
@@ -168,11 +173,16 @@ impl Plan {
         let poll = check_poll(&file, &mut errors);
         let user = user_of(&file);
         let classifier = classifier_config(&file, &mut errors);
+        let launches = device::launches(&file.memory, &mut errors);
+        let has_driver = match running {
+            Some(running) => running.has_driver,
+            None => device::has_driver(&file.memory, &nfs),
+        };
         let pool = match running {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
             None => make_pool(
                 &file.memory,
-                device::usable(kinds, options),
+                (device::usable(kinds, options), launches),
                 (&*inputs, &*outputs),
                 &nfs,
                 &mut notes,
@@ -210,6 +220,8 @@ impl Plan {
             poll,
             user,
             pool,
+            launches,
+            has_driver,
             files,
             notes,
         };

@@ -52,6 +52,7 @@ pub(super) struct Fixed {
     large_frames: Option<usize>,
     huge_pages: bool,
     device: Option<String>,
+    launches: Option<String>,
     workers: usize,
     cores: Vec<u32>,
     merge: MergeBy,
@@ -67,6 +68,7 @@ impl Fixed {
             large_frames: file.memory.large_frames.as_ref().map(|frames| *frames.get_ref()),
             huge_pages: *file.memory.huge_pages.get_ref(),
             device: file.memory.device.as_ref().map(|device| device.get_ref().clone()),
+            launches: file.memory.launches.as_ref().map(|launches| launches.get_ref().clone()),
             workers: file.run.number_of_workers(),
             cores: file.run.cores.as_ref().map_or_else(Vec::new, |cores| cores.get_ref().numbers()),
             merge: file.run.merge,
@@ -94,6 +96,8 @@ impl Fixed {
         check(self.huge_pages == new.huge_pages, &memory.source, "huge_pages", pages);
         let device = self.device.clone().unwrap_or_else(|| "no device".into());
         check(self.device == new.device, &memory.source, "device", device);
+        let launches = self.launches.clone().unwrap_or_else(|| "no launches".into());
+        check(self.launches == new.launches, &memory.source, "launches", launches);
         check(self.workers == new.workers, &run.source, "workers", self.workers.to_string());
         let cores = match &*self.cores {
             [] => "no cores".into(),

@@ -182,6 +182,7 @@ impl Blueprint for TestBlueprint {
             source: "",
             near: 0,
             split: None,
+            changes: false,
             scalar: |bytes, _, _| [bytes[0].into(), 0],
         };
         Some(DeviceWork { function, table: Vec::new().into(), alternatives: None })

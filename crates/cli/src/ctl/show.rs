@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thalweg_api::Listening;
 use thalweg_io::kind::Link;
+use thalweg_nf::device::Way;
 use thalweg_source::{counted, visible};
 
 use crate::args::Request;
@@ -66,11 +67,17 @@ struct Nfs {
 }
 
 #[derive(Deserialize)]
+struct Device {
+    way: String,
+}
+
+#[derive(Deserialize)]
 struct Nf {
     name: String,
     kind: String,
     at: String,
     work_groups: Option<usize>,
+    device: Option<Device>,
     packets: u64,
     bytes: u64,
     generated: u64,
@@ -215,12 +222,17 @@ impl Port {
 }
 
 impl Nf {
-    /// Where it runs, with its work-groups there.
+    /// Where it runs, with its work-groups there, and the way of packets if that is no kernel that stays.
     fn place(&self) -> String {
-        match self.work_groups {
-            None => self.at.clone(),
-            Some(1) => format!("{}, 1 work-group", self.at),
-            Some(number) => format!("{}, {number} work-groups", self.at),
+        let at = &self.at;
+        let place = match self.work_groups {
+            None => return at.clone(),
+            Some(1) => format!("{at}, 1 work-group"),
+            Some(number) => format!("{at}, {number} work-groups"),
+        };
+        match &self.device {
+            Some(Device { way }) if way != Way::Resident.name() => format!("{place}, {way}"),
+            _ => place,
         }
     }
 }

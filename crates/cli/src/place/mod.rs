@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use thalweg_accel::Residency;
+use thalweg_accel::Device;
 use thalweg_chain::{Kinds, NfPlan, Plan, PlanOptions};
 use thalweg_cpu::Isa;
 use thalweg_engine::Control;
+use thalweg_nf::device::Launches;
 
 use self::alone::CPU;
 use self::choice::{Costs, cheapest};
@@ -139,7 +140,7 @@ pub fn place(options: &args::Place, kinds: &Kinds, quiet: bool) -> Result<(), Fa
     signals::steer(control.clone()).map_err(|e| Failure::Run(format!("signal handlers: {e}")))?;
     let folder = tempfile::tempdir().map_err(|e| Failure::Run(format!("temporary folder: {e}")))?;
     let traffic = traffic::prepare(&plan, &options.sizes, options.packets, folder.path())?;
-    let (places, why) = places();
+    let (places, why) = places(plan.launches);
     let sensors = Sensors::find();
     let mut tasks = tasks(&plan, &places, &traffic);
     let time = Duration::from_millis(options.time);
@@ -196,12 +197,16 @@ fn check(plan: &Plan, kinds: &Kinds) -> Result<(), Failure> {
     Err(Failure::Configuration(vec![plan.source.error(0..0, message, expected)]))
 }
 
-/// The processor and all devices that can run resident kernels, and why there are none of OpenCL.
-fn places() -> (Vec<Location>, Option<String>) {
+/// The processor and all devices that can run resident kernels or, if the chain allows them, launches, and why there
+/// are none of OpenCL.
+fn places(launches: Launches) -> (Vec<Location>, Option<String>) {
     let (devices, why) = thalweg_accel::devices();
-    let resident = devices.into_iter().filter(|device| device.residency == Residency::Resident);
+    let runs = |device: &Device| device.runs(launches);
     let cpu = Location { at: CPU.into(), name: "a worker".into() };
-    let places = resident.map(|device| Location { at: device.place, name: device.name });
+    let places = devices
+        .into_iter()
+        .filter(runs)
+        .map(|device| Location { at: device.place, name: device.name });
     (std::iter::once(cpu).chain(places).collect(), why.map(|why| why.to_string()))
 }
 

@@ -118,7 +118,12 @@ pub fn figures(nf: &NfReport) -> Vec<String> {
     let figures = list(nf.figures.iter().filter(|(_, figure)| **figure > 0));
     let device = nf.device.filter(|device| device.packets > 0).map(|device| {
         let (packets, dummies) = (device.packets, 100.0 * device.dummy_share());
-        format!("device-packets {packets} (dummies {dummies:.1} %)")
+        let launches = match (device.launches, device.copied_bytes) {
+            (0, _) => String::new(),
+            (launches, 0) => format!(", {launches} launches"),
+            (launches, copied) => format!(", {launches} launches, {copied} bytes copied"),
+        };
+        format!("device-packets {packets} (dummies {dummies:.1} %{launches})")
     });
     bypassed.into_iter().chain(figures).chain(device).collect()
 }

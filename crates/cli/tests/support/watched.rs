@@ -8,7 +8,7 @@ use thalweg_accel::Installed;
 use thalweg_ipsec::device::ESP;
 use thalweg_nf::device::{
     DeviceCounts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DeviceReturn, DeviceShare,
-    Devices,
+    Devices, Named,
 };
 use thalweg_nids::device::LITERALS;
 use thalweg_packet::{Batch, MemoryKind, PacketMemory, Pool};
@@ -49,17 +49,17 @@ impl Watched {
 }
 
 impl Devices for Watched {
-    fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String> {
-        self.devices.allocate(at, len)
+    fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String> {
+        self.devices.allocate(device, len)
     }
 
-    fn adopt(&self, at: &str, memory: PacketMemory) -> Result<PacketMemory, String> {
-        self.devices.adopt(at, memory)
+    fn adopt(&self, device: Named<'_>, memory: PacketMemory) -> Result<PacketMemory, String> {
+        self.devices.adopt(device, memory)
     }
 
     fn start(
         &self,
-        at: &str,
+        device: Named<'_>,
         mut shares: Vec<DeviceShare>,
         pool: &Arc<Pool>,
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
@@ -72,7 +72,7 @@ impl Devices for Watched {
             // One function, whole packets: each report is about one.
             (work.function, work.alternatives) = (reporting(work.function), None);
         }
-        let lines = self.devices.start(at, shares, pool)?;
+        let lines = self.devices.start(device, shares, pool)?;
         let watch = |(lines, (function, second)): (Vec<Box<dyn DeviceLine>>, _)| {
             let watch = |line| -> Box<dyn DeviceLine> {
                 Box::new(Line {

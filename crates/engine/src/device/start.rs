@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thalweg_chain::{Next, NfIndex, NfPlan, Plan, Routing, Stage};
-use thalweg_nf::device::DeviceShare;
+use thalweg_nf::device::{DeviceShare, Named};
 use thalweg_packet::PacketType;
 
 use super::Device;
@@ -132,7 +132,8 @@ fn start_at(
         shares.push(DeviceShare { place: device.place.clone(), work, lines: lines[*nf] });
         falls_back.push(device.falls_back);
     }
-    let started = devices.start(at, shares, &plan.pool).map_err(failed)?;
+    let started =
+        devices.start(Named { at, launches: plan.launches }, shares, &plan.pool).map_err(failed)?;
     let device = |((nf, lines), falls_back): ((&usize, _), bool)| {
         (*nf, Arc::new(Device::new(lines, falls_back)))
     };

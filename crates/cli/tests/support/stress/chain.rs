@@ -42,6 +42,8 @@ pub struct Frame {
     frames: usize,
     /// The devices of the NFs: `soft`, and an OpenCL device if there is one.
     devices: Vec<String>,
+    /// Whether the OpenCL device works in launches, and in which.
+    pub launches: &'static str,
     seed: u64,
 }
 
@@ -56,6 +58,7 @@ impl Frame {
             inputs: 1 + random.below(2),
             frames: random.pick(&[1024, 2048, 8192]),
             devices: devices.to_vec(),
+            launches: random.pick(&["never", "shared", "copied"]),
             seed: random.next() >> 1,
         }
     }
@@ -158,7 +161,8 @@ impl Generation {
         let mut chain = format!("default_type = 't0'\n[run]\nseed = {}\n", frame.seed);
         let device = frame.devices.iter().find(|at| at.contains(':'));
         let device = device.map_or(String::new(), |at| format!("device = '{at}'\n"));
-        write!(chain, "[memory]\nframes = {}\n{device}", frame.frames).unwrap();
+        let Frame { frames, launches, .. } = frame;
+        write!(chain, "[memory]\nframes = {frames}\nlaunches = '{launches}'\n{device}").unwrap();
         for input in (0..frame.inputs).map(input_name) {
             write!(chain, "[input.{input}]\ncapture = '{input}.pcap'\n").unwrap();
         }

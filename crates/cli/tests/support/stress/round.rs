@@ -240,7 +240,9 @@ impl Round<'_> {
             "at = 'opencl:0'\nwork_groups = 9",
             1,
         );
-        if too_many != chain && self.random.once_in(5) {
+        // Launches run any number of work-groups.
+        let is_limited = self.frame.launches == "never";
+        if is_limited && too_many != chain && self.random.once_in(5) {
             write(self.folder, "chain.toml", &too_many);
             let answer = self.ctl(&["reload"])?;
             let error = String::from_utf8_lossy(&answer.stderr).into_owned();

@@ -29,6 +29,7 @@ pub const ESP: DeviceFunction = DeviceFunction {
     source: concat!(include_str!("esp.cl"), include_str!("aes_tables.cl")),
     near: TABLES,
     split: None,
+    changes: true,
     scalar: esp,
 };
 
@@ -38,6 +39,7 @@ pub const ESP_SLICED: DeviceFunction = DeviceFunction {
     source: concat!(include_str!("esp.cl"), include_str!("aes_sliced.cl")),
     near: 0,
     split: None,
+    changes: true,
     scalar: esp,
 };
 

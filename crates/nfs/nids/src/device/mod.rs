@@ -27,6 +27,7 @@ pub const LITERALS: DeviceFunction = DeviceFunction {
     source: include_str!("literals.cl"),
     near: 0,
     split: Some(Split { piece: PIECE, overlap: MOST_LENGTH - 1, join }),
+    changes: false,
     scalar: |bytes, argument, table| automaton::walk(bytes, argument[0] as usize, table),
 };
 

@@ -23,6 +23,7 @@ pub const HOP: DeviceFunction = DeviceFunction {
     source: include_str!("hop.cl"),
     near: 0,
     split: None,
+    changes: false,
     scalar: |address, _, table| trie::look_up(address, table),
 };
 
