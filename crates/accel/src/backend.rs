@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_nf::device::DeviceFunction;
+use thalweg_nf::device::{DeviceFunction, DeviceRoom};
 use thalweg_packet::{PacketMemory, Pool};
 
 use crate::error::AccelError;
@@ -40,8 +40,8 @@ pub trait Backend: Send + Sync {
         Err(AccelError::OwnMemory(self.name()))
     }
 
-    /// How many more work-groups can be resident, where that is known before they start.
-    fn free_work_groups(&self) -> Option<usize> {
+    /// How many work-groups can be resident, where that is known before they start.
+    fn room(&self) -> Option<DeviceRoom> {
         None
     }
 

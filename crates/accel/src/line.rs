@@ -2,19 +2,20 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_nf::device::{
-    DeviceCounts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace, DeviceReturn,
-    DeviceShare, DeviceWork, Devices,
+    DeviceCounts, DeviceFacts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace,
+    DeviceReturn, DeviceShare, DeviceWork, Devices, Unusable,
 };
 use thalweg_packet::{Batch, PacketMemory, Pool};
 
 use crate::accelerator::{Accelerator, Options, Partition};
 use crate::backend::Backend;
 use crate::choice::fastest;
-use crate::devices::{Residency, devices, open_cuda};
+use crate::devices::open_cuda;
 use crate::error::AccelError;
+use crate::names::{Name, gpu};
 use crate::opencl::OpenCl;
 use crate::soft::Soft;
 use crate::syncer::{Done, Job, Syncer};
@@ -22,38 +23,73 @@ use crate::syncer::{Done, Job, Syncer};
 /// The devices of this machine, opened when they are first asked for.
 #[derive(Default)]
 pub struct Installed {
-    opened: Mutex<HashMap<String, Arc<dyn Backend>>>,
+    opened: Mutex<Opened>,
     /// By device and function: the one that the device is fastest with, of the function and its alternatives.
     fastest: Mutex<HashMap<(String, &'static str), DeviceFunction>>,
 }
 
-impl Installed {
-    /// The device with this name in a chain file.
-    fn open(&self, at: &str) -> Result<Arc<dyn Backend>, String> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = opened.get(at) {
-            return Ok(device.clone());
+/// The devices that are open.
+#[derive(Default)]
+struct Opened {
+    /// By their own names.
+    devices: HashMap<String, Arc<dyn Backend>>,
+    /// The own names of GPUs, by the names that led to them: these stay what they are.
+    gpus: HashMap<String, String>,
+    /// Whether no others can be opened.
+    is_confined: bool,
+}
+
+impl Opened {
+    /// The device with this name in a chain file, and its own name.
+    fn device(&mut self, at: &str) -> Result<(String, Arc<dyn Backend>), Unusable> {
+        let name = Name::parse(at)?;
+        let place = self.gpus.get(at).map_or(at, |place| place);
+        if let Some(device) = self.devices.get(place) {
+            return Ok((place.to_owned(), device.clone()));
         }
-        let place = if at == "gpu" { gpu()? } else { at.to_owned() };
-        let device: Arc<dyn Backend> = match place.strip_prefix("opencl:") {
-            Some(number) => {
-                let number = number.parse().map_err(|_| unknown(at))?;
-                Arc::new(OpenCl::open(number).map_err(|e| e.to_string())?)
-            }
-            None if place == "soft" => Arc::new(Soft),
-            None => {
-                let device = open_cuda(&place).ok_or_else(|| unknown(at))?;
-                Arc::from(device.map_err(|e| e.to_string())?)
-            }
+        if self.is_confined && name != Name::Soft {
+            return Err(Unusable {
+                why: "this run is confined to its files, and has opened no device".into(),
+                expected: format!("device = \"{at}\" in [memory] from the start of the run"),
+            });
+        }
+        let place = if let Name::Gpu(number) = name { gpu(number)? } else { at.to_owned() };
+        let device = match self.devices.get(&place) {
+            Some(device) => device.clone(),
+            None => open(&place).map_err(|why| Unusable {
+                why: why.to_string(),
+                expected: "a device that can be used; thalweg devices lists those of this machine"
+                    .into(),
+            })?,
         };
-        // The same device by two names shares its memory.
-        let device = opened.entry(place).or_insert(device).clone();
-        opened.insert(at.to_owned(), device.clone());
-        Ok(device)
+        self.devices.insert(place.clone(), device.clone());
+        self.gpus.insert(at.to_owned(), place.clone());
+        Ok((place, device))
+    }
+}
+
+/// Opens a device by its own name.
+fn open(place: &str) -> Result<Arc<dyn Backend>, AccelError> {
+    match Name::parse(place) {
+        Ok(Name::OpenCl(number)) => Ok(Arc::new(OpenCl::open(number)?)),
+        Ok(Name::Soft) => Ok(Arc::new(Soft)),
+        _ => open_cuda(place).map_or_else(
+            || Err(AccelError::Missing(format!("unknown device '{place}'"))),
+            |device| device.map(Arc::from),
+        ),
     }
 }
 
 impl Installed {
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device with this name in a chain file.
+    fn open(&self, at: &str) -> Result<Arc<dyn Backend>, String> {
+        self.opened().device(at).map(|(_, device)| device).map_err(|e| e.why)
+    }
+
     /// The function for some work on a device, which is measured the first time.
     fn fastest(
         &self,
@@ -75,22 +111,6 @@ impl Installed {
     }
 }
 
-fn unknown(at: &str) -> String {
-    format!("unknown device '{at}'; expected cpu, gpu, soft, or a name that thalweg devices lists")
-}
-
-/// The name of the first GPU that can run resident kernels.
-fn gpu() -> Result<String, String> {
-    let (all, why) = devices();
-    let is_fit =
-        |device: &&crate::Device| device.kind == "gpu" && device.residency == Residency::Resident;
-    if let Some(device) = all.iter().find(is_fit) {
-        return Ok(device.place.clone());
-    }
-    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    Err(format!("no GPU here can run resident kernels{why}; thalweg devices lists what there is"))
-}
-
 impl fmt::Debug for Installed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Installed").finish_non_exhaustive()
@@ -98,6 +118,19 @@ impl fmt::Debug for Installed {
 }
 
 impl Devices for Installed {
+    fn find(&self, at: &str) -> Result<DeviceFacts, Unusable> {
+        let (place, device) = self.opened().device(at)?;
+        Ok(DeviceFacts { place, room: device.room() })
+    }
+
+    fn have_driver(&self) -> bool {
+        self.opened().devices.keys().any(|place| place != "soft")
+    }
+
+    fn confine(&self) {
+        self.opened().is_confined = true;
+    }
+
     fn allocate(&self, at: &str, len: usize) -> Result<PacketMemory, String> {
         self.open(at)?.allocate(len).map_err(|e| e.to_string())
     }
@@ -115,7 +148,7 @@ impl Devices for Installed {
         let device = self.open(at)?;
         let (mut partitions, mut of_shares) = (Vec::new(), Vec::new());
         let needed = shares.iter().map(|share| share.place.work_groups).sum::<usize>();
-        let is_possible = device.free_work_groups().is_none_or(|free| needed <= free);
+        let is_possible = device.room().is_none_or(|room| needed <= room.free);
         for DeviceShare { place, work, lines } in shares {
             // Without room for all work-groups, the start is refused, for which nothing needs measuring.
             let function =

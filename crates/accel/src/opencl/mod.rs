@@ -6,7 +6,9 @@
 mod batches;
 mod found;
 mod handlers;
+mod library;
 mod memory;
+mod pocl;
 mod resident;
 pub(crate) mod source;
 
@@ -18,7 +20,9 @@ use opencl3::error_codes::ClError;
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
+use crate::names;
 use crate::shared::Regions;
+use thalweg_nf::device::DeviceRoom;
 use thalweg_packet::PacketMemory;
 
 pub use batches::{Batches, Transfer};
@@ -41,7 +45,7 @@ impl OpenCl {
     pub fn open(number: usize) -> Result<Self, AccelError> {
         let mut all = find()?;
         if number >= all.len() {
-            let why = format!("there is no OpenCL device {number}, but {}", all.len());
+            let why = names::out_of_range("OpenCL device", number, "opencl", all.len());
             return Err(AccelError::Missing(why));
         }
         let found = all.swap_remove(number);
@@ -79,11 +83,12 @@ impl Backend for OpenCl {
         }
     }
 
-    fn free_work_groups(&self) -> Option<usize> {
+    fn room(&self) -> Option<DeviceRoom> {
         // PoCL has a thread for each compute unit, and a work-group that stays keeps its thread. Other
         // devices may run several work-groups on a unit.
-        let units = self.found.is_pocl().then_some(self.found.compute_units as usize)?;
-        Some(units.saturating_sub(self.resident.load(Ordering::Acquire)))
+        let all = self.found.is_pocl().then_some(self.found.compute_units as usize)?;
+        let free = all.saturating_sub(self.resident.load(Ordering::Acquire));
+        Some(DeviceRoom { all, free, remedy: pocl::MORE_WORK_GROUPS })
     }
 
     fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {

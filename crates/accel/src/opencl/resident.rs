@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
@@ -16,7 +16,7 @@ use opencl3::kernel::Kernel;
 use opencl3::program::Program;
 
 use super::handlers::kept;
-use super::{Found, failed, source};
+use super::{Found, failed, pocl, source};
 use crate::backend::{Launch, Resident};
 use crate::error::AccelError;
 
@@ -85,8 +85,14 @@ pub(super) fn compile(
     name: &str,
 ) -> Result<(Program, Kernel), AccelError> {
     let options = if found.version.starts_with("OpenCL 2") { OLDER_OPTIONS } else { OPTIONS };
+    let start = SystemTime::now();
     let program = kept(|| Program::create_and_build_from_source(context, text, options))
         .map_err(|log| AccelError::Compile { device: found.name.clone(), log })?;
+    if found.is_pocl()
+        && let Err(why) = pocl::check_linker(start, name)
+    {
+        return Err(AccelError::Unfit { device: found.name.clone(), why });
+    }
     let kernel = Kernel::create(&program, name).map_err(failed(found, "clCreateKernel"))?;
     Ok((program, kernel))
 }

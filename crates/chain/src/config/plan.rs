@@ -155,8 +155,11 @@ impl Plan {
             steering: Steering::default(),
         };
         let sections = std::mem::take(&mut file.nfs);
-        let nfs = build_nfs(sections, &environment, &mut files, &mut errors);
-        device::check(&nfs, kinds, &mut errors);
+        let mut nfs = build_nfs(sections, &environment, &mut files, &mut errors);
+        let usable = device::usable(kinds, options);
+        // A running chain has its packet memory.
+        let memory = running.is_none().then_some(&file.memory);
+        let device = device::check(&mut nfs, memory, usable, kinds, &mut errors);
         files.check(&mut errors);
         if opens {
             files.check_access(&mut errors);
@@ -172,7 +175,7 @@ impl Plan {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
             None => make_pool(
                 &file.memory,
-                device::usable(kinds, options),
+                device.map(|own_name| (own_name, usable)),
                 (&*inputs, &*outputs),
                 &nfs,
                 &mut notes,
