@@ -79,9 +79,9 @@ impl Accelerator {
         pool: Arc<Pool>,
     ) -> Result<Self, AccelError> {
         let work_groups = partitions.iter().map(|partition| partition.work_groups).sum();
-        if let Some(runs) = backend.free_work_groups().filter(|free| work_groups > *free) {
+        if let Some(room) = backend.room().filter(|room| work_groups > room.free) {
             let (device, needed) = (backend.name(), work_groups);
-            return Err(AccelError::Residency { device, needed, runs });
+            return Err(AccelError::Residency { device, needed, runs: room.free });
         }
         let Options { lanes, rows, .. } = options;
         let shape = Shape { work_groups, lanes, rows };
@@ -120,8 +120,8 @@ impl Accelerator {
             // that start at all do so at the same time.
             let is_late = looks.again(self.options.start) > self.options.start;
             if is_late {
-                let device = self.device.clone();
-                return Err(AccelError::Residency { device, needed, runs });
+                let (device, within) = (self.device.clone(), self.options.start);
+                return Err(AccelError::Late { device, needed, runs, within });
             }
             thread::sleep(Duration::from_micros(200));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use thalweg_nf::device::{DeviceFunction, Way};
+use thalweg_nf::device::{DeviceFunction, DeviceRoom, Way};
 use thalweg_packet::{PacketMemory, Pool};
 
 use crate::error::AccelError;
@@ -55,8 +55,8 @@ pub trait Backend: Send + Sync {
         Err(AccelError::OwnMemory(self.name()))
     }
 
-    /// How many more work-groups can be resident, where that is known before they start.
-    fn free_work_groups(&self) -> Option<usize> {
+    /// How many work-groups can be resident, where that is known before they start.
+    fn room(&self) -> Option<DeviceRoom> {
         None
     }
 

@@ -20,6 +20,19 @@ pub enum Residency {
     Batches,
 }
 
+/// The memory that a device shares with the processor, by OpenCL's words for it (SVM, OpenCL 3.0 §3.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedMemory {
+    /// None.
+    None,
+    /// Coarse-grained: shared between kernels, not while one runs.
+    Coarse,
+    /// Fine-grained: what the driver has allocated is shared at any time.
+    Fine,
+    /// Fine-grained system memory: all memory of the process is shared at any time.
+    FineSystem,
+}
+
 /// A device.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -35,6 +48,11 @@ pub struct Device {
     pub kind: &'static str,
     /// Its compute units: at least this number of work-groups run at once.
     pub compute_units: u32,
+    /// The memory that it shares, as its driver reports.
+    pub shared_memory: SharedMemory,
+    /// Whether processor and device can access that memory atomically, so that one sees the other's steps in
+    /// their order.
+    pub atomics: bool,
     /// What it can do.
     pub residency: Residency,
     /// What it lacks for resident kernels.
@@ -67,6 +85,8 @@ impl Device {
             version: env!("CARGO_PKG_VERSION").into(),
             kind: "cpu",
             compute_units: cores as u32,
+            shared_memory: SharedMemory::FineSystem,
+            atomics: true,
             residency: Residency::Resident,
             lacks: None,
         }
@@ -84,6 +104,8 @@ impl Device {
             version: format!("compute capability {major}.{minor}"),
             kind: "gpu",
             compute_units: found.multiprocessors,
+            shared_memory: if found.maps_memory { SharedMemory::Fine } else { SharedMemory::None },
+            atomics: found.maps_memory && found.has_system_accesses(),
             residency,
             lacks,
         }
@@ -101,9 +123,20 @@ impl Device {
             () if found.is_cpu => "cpu",
             () => "other",
         };
+        let (shared_memory, atomics) = (found.shared_memory(), found.has_atomics());
         let Found { name, platform, version, compute_units, .. } = found;
-        let place = format!("opencl:{number}");
-        Self { place, name, platform, version, kind, compute_units, residency, lacks }
+        Self {
+            place: format!("opencl:{number}"),
+            name,
+            platform,
+            version,
+            kind,
+            compute_units,
+            shared_memory,
+            atomics,
+            residency,
+            lacks,
+        }
     }
 }
 
@@ -146,7 +179,8 @@ pub fn cuda_devices() -> Result<Vec<Device>, AccelError> {
 
 /// Why there are no devices of CUDA in a build without them.
 #[cfg(not(feature = "cuda"))]
-const WITHOUT_CUDA: &str = "this program is built without the feature 'cuda'";
+const WITHOUT_CUDA: &str = "this program is built without the feature 'cuda'; \
+    build it by make on x86-64, or by cargo with --features cuda";
 
 /// Opens a CUDA device by its name, `cuda:0`; `None` for another name.
 ///

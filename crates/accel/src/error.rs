@@ -34,7 +34,9 @@ pub enum AccelError {
         why: String,
     },
     /// The packets are in memory that the device does not share.
-    #[error("the packets are not in memory that {0} shares")]
+    #[error(
+        "the packets are not in memory that {0} shares; 'device' in [memory] decides that from the start"
+    )]
     ForeignPool(String),
     /// The device shares only memory that it has allocated, and not that of another owner.
     #[error("{0} shares only memory that it has allocated itself")]
@@ -85,8 +87,23 @@ pub enum AccelError {
         device: String,
         /// Work-groups that are needed.
         needed: usize,
-        /// Work-groups for which it has room, or that started within the time.
+        /// Work-groups for which it has room.
         runs: usize,
+    },
+    /// The device has not started all work-groups, and does not report how many it can run at once.
+    #[error(
+        "needs {needed} resident work-groups, {device} runs {runs}: the others have not started \
+         within {} s; for most devices, nothing else shows how many they run at once", .within.as_secs()
+    )]
+    Late {
+        /// The device.
+        device: String,
+        /// Work-groups that are needed.
+        needed: usize,
+        /// Work-groups that have started.
+        runs: usize,
+        /// The time that they had.
+        within: Duration,
     },
 }
 

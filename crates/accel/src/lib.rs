@@ -39,6 +39,8 @@ mod devices;
 #[cfg(not(loom))]
 mod line;
 #[cfg(not(loom))]
+mod names;
+#[cfg(not(loom))]
 mod opencl;
 #[cfg(not(loom))]
 mod reflect;
@@ -58,7 +60,7 @@ pub use choice::fastest;
 #[cfg(all(feature = "cuda", not(loom)))]
 pub use cuda::Cuda;
 #[cfg(not(loom))]
-pub use devices::{Device, HAS_CUDA, Residency, cuda_devices, devices, open_cuda};
+pub use devices::{Device, HAS_CUDA, Residency, SharedMemory, cuda_devices, devices, open_cuda};
 #[cfg(not(loom))]
 pub use line::Installed;
 #[cfg(not(loom))]

@@ -2,69 +2,113 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_nf::device::{
-    DeviceCounts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace, DeviceReturn,
-    DeviceShare, DeviceWork, Devices, Launches, Named, Way,
+    DeviceCounts, DeviceFacts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace,
+    DeviceReturn, DeviceShare, DeviceWork, Devices, Launches, Named, Unusable, Way,
 };
 use thalweg_packet::{Batch, PacketMemory, Pool};
 
 use crate::accelerator::{Accelerator, Options, Partition};
 use crate::backend::{Backend, Figures};
 use crate::choice::fastest;
-use crate::devices::{devices, open_cuda};
+use crate::devices::open_cuda;
 use crate::error::AccelError;
-use crate::opencl::{OpenCl, WITH_LAUNCHES};
+use crate::names::{Name, gpu};
+use crate::opencl::OpenCl;
 use crate::soft::Soft;
 use crate::syncer::{Done, Job, Syncer};
 
 /// The devices of this machine, opened when they are first asked for.
 #[derive(Default)]
 pub struct Installed {
-    opened: Mutex<HashMap<(String, Launches), Arc<dyn Backend>>>,
+    opened: Mutex<Opened>,
     /// By device and function: the one that the device is fastest with, of the function and its alternatives.
     fastest: Mutex<HashMap<(String, &'static str), DeviceFunction>>,
 }
 
-impl Installed {
-    /// The device with this name in a chain file.
-    fn open(&self, Named { at, launches }: Named<'_>) -> Result<Arc<dyn Backend>, String> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = opened.get(&(at.to_owned(), launches)) {
-            return Ok(device.clone());
+/// The devices that are open.
+#[derive(Default)]
+struct Opened {
+    /// By their own names.
+    devices: HashMap<(String, Launches), Arc<dyn Backend>>,
+    /// The own names of GPUs, by the names that led to them: these stay what they are.
+    gpus: HashMap<(String, Launches), String>,
+    /// Whether no others can be opened.
+    is_confined: bool,
+}
+
+impl Opened {
+    /// The device with this name in a chain file, and its own name.
+    fn device(
+        &mut self,
+        Named { at, launches }: Named<'_>,
+    ) -> Result<(String, Arc<dyn Backend>), Unusable> {
+        let name = Name::parse(at)?;
+        let key = (at.to_owned(), launches);
+        let known = self.gpus.get(&key).map_or(at, |place| place).to_owned();
+        let known = (known, launches);
+        if let Some(device) = self.devices.get(&known) {
+            return Ok((known.0, device.clone()));
         }
-        let place = if at == "gpu" { gpu(launches)? } else { at.to_owned() };
-        let device: Arc<dyn Backend> = match place.strip_prefix("opencl:") {
-            Some(number) => {
-                let number = number.parse().map_err(|_| unknown(at))?;
-                Arc::new(OpenCl::open(number, launches).map_err(|e| e.to_string())?)
-            }
-            None if place == "soft" => Arc::new(Soft),
-            None if matches!(launches, Launches::Shared | Launches::Copied)
-                && place.starts_with("cuda:") =>
-            {
-                let why = "launches are for OpenCL devices; this one runs resident kernels";
-                return Err(format!("{place}: {why}"));
-            }
-            None => {
-                let device = open_cuda(&place).ok_or_else(|| unknown(at))?;
-                Arc::from(device.map_err(|e| e.to_string())?)
-            }
+        if self.is_confined && name != Name::Soft {
+            return Err(Unusable {
+                why: "this run is confined to its files, and has opened no device".into(),
+                expected: format!("device = \"{at}\" in [memory] from the start of the run"),
+            });
+        }
+        let place = match name {
+            Name::Gpu(number) => gpu(number, launches)?,
+            _ => at.to_owned(),
         };
-        // The same device by two names shares its memory.
-        let device = opened.entry((place, launches)).or_insert(device).clone();
-        opened.insert((at.to_owned(), launches), device.clone());
-        log::info!(
-            "'{at}' is {}; packets reach it by way '{}'",
-            device.name(),
-            device.way().name()
-        );
-        Ok(device)
+        let device = match self.devices.get(&(place.clone(), launches)) {
+            Some(device) => device.clone(),
+            None => opened(&place, launches)?,
+        };
+        self.devices.insert((place.clone(), launches), device.clone());
+        self.gpus.insert(key, place.clone());
+        Ok((place, device))
+    }
+}
+
+/// Opens a device by its own name.
+fn opened(place: &str, launches: Launches) -> Result<Arc<dyn Backend>, Unusable> {
+    let device = open(place, launches).map_err(|why| Unusable {
+        why: why.to_string(),
+        expected: "a device that can be used; thalweg devices lists those of this machine".into(),
+    })?;
+    log::info!("{place} is {}; packets reach it by way '{}'", device.name(), device.way().name());
+    Ok(device)
+}
+
+fn open(place: &str, launches: Launches) -> Result<Arc<dyn Backend>, AccelError> {
+    match Name::parse(place) {
+        Ok(Name::OpenCl(number)) => Ok(Arc::new(OpenCl::open(number, launches)?)),
+        Ok(Name::Soft) => Ok(Arc::new(Soft)),
+        Ok(Name::Cuda(_)) if matches!(launches, Launches::Shared | Launches::Copied) => {
+            Err(AccelError::Unfit {
+                device: place.to_owned(),
+                why: "runs resident kernels; launches are for OpenCL devices".into(),
+            })
+        }
+        _ => open_cuda(place).map_or_else(
+            || Err(AccelError::Missing(format!("unknown device '{place}'"))),
+            |device| device.map(Arc::from),
+        ),
     }
 }
 
 impl Installed {
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device with this name in a chain file.
+    fn open(&self, device: Named<'_>) -> Result<Arc<dyn Backend>, String> {
+        self.opened().device(device).map(|(_, device)| device).map_err(|e| e.why)
+    }
+
     /// The function for some work on a device, which is measured the first time.
     fn fastest(
         &self,
@@ -86,25 +130,6 @@ impl Installed {
     }
 }
 
-fn unknown(at: &str) -> String {
-    format!("unknown device '{at}'; expected cpu, gpu, soft, or a name that thalweg devices lists")
-}
-
-/// The name of the first GPU on which NFs run; one with resident kernels, if launches are allowed and not demanded.
-fn gpu(launches: Launches) -> Result<String, String> {
-    let (all, why) = devices();
-    let first = |launches| all.iter().find(|device| device.kind == "gpu" && device.runs(launches));
-    let resident = if launches == Launches::Auto { first(Launches::Never) } else { None };
-    if let Some(device) = resident.or_else(|| first(launches)) {
-        return Ok(device.place.clone());
-    }
-    let kernels = if launches == Launches::Never { "resident kernels" } else { "launches" };
-    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    let others = first(Launches::Auto).map(|gpu| format!("; {}: {WITH_LAUNCHES}", gpu.place));
-    let others = others.unwrap_or_default();
-    Err(format!("no GPU here can run {kernels}{why}{others}; thalweg devices lists what there is"))
-}
-
 impl fmt::Debug for Installed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Installed").finish_non_exhaustive()
@@ -112,6 +137,19 @@ impl fmt::Debug for Installed {
 }
 
 impl Devices for Installed {
+    fn find(&self, device: Named<'_>) -> Result<DeviceFacts, Unusable> {
+        let (place, device) = self.opened().device(device)?;
+        Ok(DeviceFacts { place, room: device.room() })
+    }
+
+    fn have_driver(&self) -> bool {
+        self.opened().devices.keys().any(|(place, _)| place != "soft")
+    }
+
+    fn confine(&self) {
+        self.opened().is_confined = true;
+    }
+
     fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String> {
         self.open(device)?.allocate(len).map_err(|e| e.to_string())
     }
@@ -129,7 +167,7 @@ impl Devices for Installed {
         let device = self.open(device)?;
         let (mut partitions, mut of_shares) = (Vec::new(), Vec::new());
         let needed = shares.iter().map(|share| share.place.work_groups).sum::<usize>();
-        let is_possible = device.free_work_groups().is_none_or(|free| needed <= free);
+        let is_possible = device.room().is_none_or(|room| needed <= room.free);
         for DeviceShare { place, work, lines } in shares {
             // Without room for all work-groups, the start is refused, for which nothing needs measuring.
             let function =

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use thalweg_nf::device::Scalar;
+use thalweg_nf::device::{DeviceRoom, Scalar};
 use thalweg_packet::{PacketMemory, Pool};
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
-use crate::region::Region;
+use crate::region::{MOST_WORK_GROUPS, Region};
 use crate::slot::Request;
 use crate::work_group;
 
@@ -37,6 +37,12 @@ impl Backend for Soft {
     /// Threads reach all memory of the process.
     fn adopt(&self, memory: PacketMemory) -> Result<PacketMemory, AccelError> {
         Ok(memory)
+    }
+
+    /// As many as queues can have.
+    fn room(&self) -> Option<DeviceRoom> {
+        let all = MOST_WORK_GROUPS;
+        Some(DeviceRoom { all, free: all, remedy: "work-groups are threads" })
     }
 
     fn compiles(&self) -> bool {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use thalweg_accel::{Device, Residency};
+use thalweg_accel::{Device, Residency, SharedMemory};
 use thalweg_source::visible;
 
 use crate::args;
@@ -38,10 +38,39 @@ struct Listed {
     /// `gpu`, `cpu` or `other`.
     kind: &'static str,
     compute_units: u32,
+    /// The memory that it shares with the processor.
+    shared_memory: Shared,
+    /// Whether processor and device can access shared memory atomically.
+    atomics: bool,
     can: Capability,
     /// What it lacks for resident kernels.
     #[serde(skip_serializing_if = "Option::is_none")]
     lacks: Option<String>,
+}
+
+/// The memory that a device shares with the processor.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum Shared {
+    /// None.
+    None,
+    /// Coarse-grained: between kernels, not while one runs.
+    Coarse,
+    /// Fine-grained: memory of its driver, at any time.
+    Fine,
+    /// Fine-grained system memory: all memory of the process, at any time.
+    FineSystem,
+}
+
+impl Shared {
+    fn words(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Coarse => "coarse",
+            Self::Fine => "fine",
+            Self::FineSystem => "fine system",
+        }
+    }
 }
 
 /// How an NF could run on a device.
@@ -68,14 +97,31 @@ impl Capability {
 
 impl Listed {
     fn new(device: Device) -> Self {
-        let Device { place, name, platform, version, kind, compute_units, residency, lacks } =
-            device;
+        let Device { place, name, platform, version, kind, compute_units, .. } = device;
+        let Device { shared_memory, atomics, residency, lacks, .. } = device;
+        let shared_memory = match shared_memory {
+            SharedMemory::None => Shared::None,
+            SharedMemory::Coarse => Shared::Coarse,
+            SharedMemory::Fine => Shared::Fine,
+            SharedMemory::FineSystem => Shared::FineSystem,
+        };
         let can = match residency {
             Residency::Resident => Capability::ResidentKernels,
             Residency::LiveMemory => Capability::LiveMemory,
             Residency::Batches => Capability::Batches,
         };
-        Self { place, name, platform, version, kind, compute_units, can, lacks }
+        Self {
+            place,
+            name,
+            platform,
+            version,
+            kind,
+            compute_units,
+            shared_memory,
+            atomics,
+            can,
+            lacks,
+        }
     }
 }
 
@@ -98,22 +144,27 @@ pub fn list(options: &args::Devices) -> Result<(), Failure> {
 }
 
 fn show(out: &mut impl Write, list: &DeviceList) -> io::Result<()> {
-    let mut table = plain_table(&["device", "kind", "units", "can run", "name"]);
+    let columns = ["device", "kind", "units", "shared memory", "atomics", "can run", "platform"];
+    let mut table = plain_table(&columns);
     for device in &list.devices {
-        let can = match &device.lacks {
-            Some(lacks) => format!("{}: {lacks}", device.can.words()),
-            None => device.can.words().to_owned(),
-        };
-        let name = format!("{}, {}", device.name, device.version);
         table.add_row([
             &*device.place,
             device.kind,
             &device.compute_units.to_string(),
-            &visible(&can),
-            &visible(&name),
+            device.shared_memory.words(),
+            if device.atomics { "yes" } else { "no" },
+            device.can.words(),
+            &visible(&device.platform),
         ]);
     }
-    writeln!(out, "{table}")?;
+    writeln!(out, "{table}\n")?;
+    for device in &list.devices {
+        let name = format!("{}, {}", device.name, device.version);
+        writeln!(out, "{}: {}", device.place, visible(&name))?;
+        if let Some(lacks) = &device.lacks {
+            writeln!(out, "  no resident kernels: {}", visible(lacks))?;
+        }
+    }
     for (interface, why) in [("OpenCL", &list.without_opencl), ("CUDA", &list.without_cuda)] {
         if let Some(why) = why {
             writeln!(out, "no {interface} devices: {}", visible(why))?;

@@ -13,11 +13,11 @@ use std::path::Path;
 use std::process::Stdio;
 
 use controlled::Controlled;
-use places::places;
+use places::{devices_of, places};
 use serde_json::Value;
-use support::{Running, generate, report, thalweg, wait, write};
-use thalweg_accel::{Options, devices};
-use tunnels::{key, opening, sealing};
+use support::{Running, generate, report, wait, write};
+use thalweg_accel::Options;
+use tunnels::{back_and_forth, key, opening, sealing};
 
 /// Changes a byte near the end of every seventh packet of a capture.
 fn damage(folder: &Path) {
@@ -95,11 +95,14 @@ fn packets_are_sealed_and_opened_the_same_wherever_ipsec_runs() {
 
 #[test]
 fn an_nf_moves_between_processor_and_device_by_a_reload() {
+    let (places, _turn) = places();
+    devices_of(&places).for_each(moves_to);
+}
+
+fn moves_to(device: &str) {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
     generate(f, "clear.pcap --seed 3 --packets 500 --flows 50 --tcp 1 --udp 0 --icmp 0");
-    let (places, _turn) = places();
-    let device = places.last().unwrap();
     let chain = |at: &str| {
         let chain = sealing(&key(at))
             .replace("'clear.pcap'", "'clear.pcap'\nmemory = true\nloop = 0\npace = 1");
@@ -197,62 +200,6 @@ fn a_run_that_was_stopped_for_longer_than_a_device_may_take_goes_on() {
 }
 
 #[test]
-fn what_cannot_run_on_a_device_is_named_with_its_place() {
-    let folder = tempfile::tempdir().unwrap();
-    let f = folder.path();
-    generate(f, "clear.pcap --packets 10");
-    let refused = |chain: &str| {
-        write(f, "chain.toml", chain);
-        let output = thalweg(f, &["check", "chain.toml"]);
-        assert_eq!(output.status.code(), Some(78), "{chain}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-    let _turn = places();
-    for (at, expected) in [
-        ("at = 'vax'\n", "unknown device 'vax'; expected cpu, gpu, soft"),
-        ("at = 'opencl:99'\n", "there is no OpenCL device 99"),
-        ("at = 7\n", "'at' is not a name"),
-        ("at = 'soft'\nwork_groups = 0\n", "'work_groups' is out of range"),
-        ("at = 'soft'\nfallback = 'gpu'\n", "unknown value of 'fallback'"),
-        ("work_groups = 2\n", "'work_groups' is for an NF on a device"),
-        ("at = 'soft'\nfailed_after_ms = 0\n", "'failed_after_ms' is out of range"),
-    ] {
-        let error = refused(&sealing(at));
-        assert!(error.contains(expected), "{at}: {error}");
-    }
-    let error =
-        refused(&sealing("at = 'soft'\n").replace("'vpn', 'out'", "'vpn', 'f', 'out'").replace(
-            "[nf.vpn]",
-            "[nf.f]\nkind = 'filter'\nrules = ['allow any']\nat = 'soft'\n[nf.vpn]",
-        ));
-    assert!(error.contains("an NF of kind 'filter' cannot run on a device"), "{error}");
-    let gcm = "[input.in]\ncapture = 'clear.pcap'\n[output.out]\ndiscard = true\n\
-               [nf.vpn]\nkind = 'ipsec'\nat = 'soft'\n[[route]]\npath = ['ingress', 'vpn', 'out']\n";
-    let error = refused(gcm);
-    assert!(error.contains("a device can do nothing for NF 'vpn'"), "{error}");
-}
-
-/// The chain that seals packets, opens them again, and passes all others by: its NFs share a device.
-fn back_and_forth(at: &str, more: &str) -> String {
-    let nf = |name: &str, direction: &str, policies: &str, groups: &str| {
-        let associations =
-            tunnels::associations(direction).replace("nf.vpn", &format!("nf.{name}"));
-        format!(
-            "[nf.{name}]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n{}{groups}{associations}{policies}",
-            key(at)
-        )
-    };
-    let policy = "[[nf.seal.policy]]\nmatch = 'tcp'\naction = 'protect'\nsa = 'a'\n\
-                  [[nf.seal.policy]]\nmatch = 'udp'\naction = 'protect'\nsa = 'b'\n";
-    format!(
-        "[run]\nseed = 5\n[input.in]\ncapture = 'clear.pcap'\n[output.out]\ncapture = 'back.pcap'\n\
-         {}{}[[route]]\npath = ['ingress', 'seal', 'open', 'out']\n",
-        nf("seal", "out", policy, ""),
-        nf("open", "in", "", more)
-    )
-}
-
-#[test]
 fn several_nfs_share_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
@@ -273,31 +220,6 @@ fn several_nfs_share_a_device() {
             assert!(*first == back, "{at}, {workers} workers");
         }
     }
-}
-
-#[test]
-fn work_groups_that_the_device_does_not_run_at_once_are_refused_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let f = folder.path();
-    generate(f, "clear.pcap --packets 10");
-    let (places, _turn) = places();
-    let (all, _) = devices();
-    let pocl = |device: &thalweg_accel::Device| device.platform == "Portable Computing Language";
-    let Some(device) = all.iter().find(|device| places.contains(&device.place) && pocl(device))
-    else {
-        return;
-    };
-    let units = device.compute_units;
-    let more = format!("work_groups = {units}\n");
-    write(f, "chain.toml", &back_and_forth(&device.place, &more));
-    let start = std::time::Instant::now();
-    let output = thalweg(f, &["run", "chain.toml"]);
-    let error = String::from_utf8_lossy(&output.stderr);
-    let expected =
-        format!("NFs 'seal', 'open' at '{}': needs {} resident", device.place, units + 1);
-    assert!(error.contains(&expected) && error.contains(&format!("runs {units}")), "{error}");
-    assert_ne!(output.status.code(), Some(0));
-    assert!(start.elapsed().as_secs() < 10, "it does not wait for them");
 }
 
 #[test]

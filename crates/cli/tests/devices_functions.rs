@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::fs;
 
 use controlled::Controlled;
-use places::places;
+use places::{devices_of, places};
 use serde_json::Value;
 use support::{capture, report, thalweg, wait, write};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
@@ -187,10 +187,13 @@ fn alerts_packets_and_counts_are_the_same_wherever_nids_runs() {
 
 #[test]
 fn new_rules_reach_the_device_by_a_reload() {
+    let (places, _turn) = places();
+    devices_of(&places).for_each(new_rules_reach);
+}
+
+fn new_rules_reach(device: &str) {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
-    let (places, _turn) = places();
-    let device = places.last().unwrap();
     let rule = |content: &str, sid: u32| {
         format!("alert udp any any -> any any (msg:\"m\"; content:\"{content}\"; sid:{sid};)\n")
     };
@@ -216,7 +219,7 @@ fn new_rules_reach_the_device_by_a_reload() {
     assert_eq!(nf()["figures"]["alerts"], 0);
     // By new rules at the device, by a move to the processor and back with other rules each time.
     for (sid, (at, content)) in
-        (2..).zip([(&**device, "0123abcd"), ("cpu", "01234abcd"), (device, "eeeeeeee")])
+        (2..).zip([(device, "0123abcd"), ("cpu", "01234abcd"), (device, "eeeeeeee")])
     {
         write(f, "t.rules", &rule(content, sid));
         write(f, "chain.toml", &looped(at));

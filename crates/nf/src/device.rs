@@ -203,8 +203,54 @@ pub struct DevicePlace {
     pub patience: Duration,
 }
 
+/// What is known of a device before it has work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// Its own name, which is the same for all names that lead to it: `cuda:0` for `gpu`.
+    pub place: String,
+    /// Its room for work-groups; `None` if that shows only when they start.
+    pub room: Option<DeviceRoom>,
+}
+
+/// How many work-groups a device runs at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceRoom {
+    /// All of them.
+    pub all: usize,
+    /// Those that no kernel of this program has.
+    pub free: usize,
+    /// How a user gets more, as a part of a sentence.
+    pub remedy: &'static str,
+}
+
+/// Why a device cannot be used, in words for the user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}; expected {expected}")]
+pub struct Unusable {
+    /// What is wrong.
+    pub why: String,
+    /// What would be right.
+    pub expected: String,
+}
+
 /// The devices of a program, by their names in a chain file.
 pub trait Devices: Debug + Send + Sync {
+    /// Opens a device, without work, and returns what is known of it.
+    ///
+    /// # Errors
+    /// When there is no such device, or it cannot be used.
+    fn find(&self, device: Named<'_>) -> Result<DeviceFacts, Unusable> {
+        Ok(DeviceFacts { place: device.at.to_owned(), room: None })
+    }
+
+    /// Whether a device is open whose driver opens files and starts programs while it works.
+    fn have_driver(&self) -> bool {
+        false
+    }
+
+    /// Opens no further devices: this program is confined to its files, among which no driver is.
+    fn confine(&self) {}
+
     /// Allocates packet memory that a device shares, or from which packets are copied to it.
     ///
     /// # Errors

@@ -20,7 +20,8 @@ pub(crate) struct Found {
     pub(crate) capability: (i32, i32),
     /// Its multiprocessors.
     pub(crate) multiprocessors: u32,
-    maps_memory: bool,
+    /// Whether it reaches memory of the processor.
+    pub(crate) maps_memory: bool,
     launches_together: bool,
 }
 
@@ -42,6 +43,11 @@ impl Found {
         Ok(Self { name, capability, multiprocessors, maps_memory, launches_together })
     }
 
+    /// Whether its accesses to memory of the processor acquire and release for the whole system.
+    pub(crate) fn has_system_accesses(&self) -> bool {
+        self.capability >= LEAST
+    }
+
     /// Whether it can run resident kernels.
     ///
     /// # Errors
@@ -50,7 +56,7 @@ impl Found {
         let (major, minor) = self.capability;
         if !self.maps_memory {
             Err("it maps no memory of the processor".into())
-        } else if self.capability < LEAST {
+        } else if !self.has_system_accesses() {
             Err(format!("its compute capability is {major}.{minor}, and 7.0 is needed"))
         } else if !self.launches_together {
             Err("it has no cooperative launch".into())

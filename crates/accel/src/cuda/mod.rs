@@ -19,6 +19,7 @@ use thalweg_packet::PacketMemory;
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
+use crate::names;
 use crate::shared::Regions;
 
 pub use compile::compile;
@@ -40,7 +41,7 @@ impl Cuda {
     pub fn open(number: usize) -> Result<Self, AccelError> {
         let mut all = find()?;
         if number >= all.len() {
-            let why = format!("there is no CUDA device {number}, but {}", all.len());
+            let why = names::out_of_range("CUDA device", number, "cuda", all.len());
             return Err(AccelError::Missing(why));
         }
         let found = all.swap_remove(number);

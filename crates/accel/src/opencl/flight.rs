@@ -67,7 +67,7 @@ impl Launcher {
         let (found, context) = (opencl.found.clone(), opencl.context.clone());
         found.check_lanes(limits.lanes)?;
         let text = source::of_launches(limits.lanes, functions);
-        let program = resident::build(&found, &context, &text, OPTIONS)?;
+        let (program, _) = resident::build(&found, &context, &text, (OPTIONS, "launch"))?;
         let queue = queue(&found, &context)?;
         let mut in_device = buffer(&found, &context, tables.len().max(4))?;
         if !tables.is_empty() {

@@ -11,6 +11,8 @@ use opencl3::types::cl_device_id;
 use thalweg_nf::device::{Launches, Way};
 
 use super::handlers::kept;
+use super::{library, pocl};
+use crate::devices::SharedMemory;
 use crate::error::AccelError;
 
 /// How a device without resident kernels runs NFs, for messages.
@@ -61,6 +63,22 @@ impl Found {
         self.svm & capability != 0
     }
 
+    /// The memory that it reports to share.
+    pub(crate) fn shared_memory(&self) -> SharedMemory {
+        let by_capability = [
+            (CL_DEVICE_SVM_FINE_GRAIN_SYSTEM, SharedMemory::FineSystem),
+            (CL_DEVICE_SVM_FINE_GRAIN_BUFFER, SharedMemory::Fine),
+            (CL_DEVICE_SVM_COARSE_GRAIN_BUFFER, SharedMemory::Coarse),
+        ];
+        let best = by_capability.into_iter().find(|(capability, _)| self.has(*capability));
+        best.map_or(SharedMemory::None, |(_, memory)| memory)
+    }
+
+    /// Whether accesses to the memory that it shares can be atomic.
+    pub(crate) fn has_atomics(&self) -> bool {
+        self.has(CL_DEVICE_SVM_ATOMICS)
+    }
+
     /// Whether processor and device can read and write the same memory at any time.
     pub(crate) fn shares_live(&self) -> bool {
         self.has(CL_DEVICE_SVM_FINE_GRAIN_BUFFER)
@@ -77,7 +95,7 @@ impl Found {
     /// # Errors
     /// What it lacks.
     pub(crate) fn residency(&self) -> Result<(), String> {
-        if self.shares_live() && self.has(CL_DEVICE_SVM_ATOMICS) {
+        if self.shares_live() && self.has_atomics() {
             Ok(())
         } else if self.shares_live() {
             Err("its shared memory has no atomics, so neither side sees the other's steps".into())
@@ -121,7 +139,7 @@ impl Found {
 
     /// PoCL runs the work-groups in threads of this process.
     pub(super) fn is_pocl(&self) -> bool {
-        self.platform == "Portable Computing Language"
+        self.platform == pocl::PLATFORM
     }
 }
 
@@ -135,18 +153,23 @@ pub(crate) fn find() -> Result<Vec<Found>, AccelError> {
 
 fn search() -> Result<Vec<Found>, AccelError> {
     let missing = |what: String| AccelError::Missing(format!("{what}; {REMEDY}"));
+    library::check_named().map_err(missing)?;
     // The library's own numbers: -2000 if it cannot be loaded, -1001 if it knows no driver.
     let platforms = get_platforms().map_err(|ClError(number)| match number {
         -2000 => missing("libOpenCL.so.1 is not there".into()),
         -1001 => missing("OpenCL has no driver".into()),
         _ => missing(format!("OpenCL lists no platforms: {}", ClError(number))),
     })?;
-    let mut all = Vec::new();
+    let (mut all, mut idle_pocl) = (Vec::new(), false);
     for platform in platforms {
         let name = platform.name().unwrap_or_default().trim().to_owned();
         // A platform without devices is an error, too.
         let devices = platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default();
+        idle_pocl |= devices.is_empty() && name == pocl::PLATFORM;
         all.extend(devices.into_iter().filter_map(|id| Found::new(id, &name)));
+    }
+    if all.is_empty() && idle_pocl {
+        return Err(AccelError::Missing(pocl::without_device()));
     }
     if all.is_empty() {
         return Err(missing("OpenCL has no device".into()));
@@ -160,18 +183,20 @@ mod tests {
 
     use super::*;
 
-    const FINE: u64 = CL_DEVICE_SVM_FINE_GRAIN_BUFFER;
     const COARSE: u64 = CL_DEVICE_SVM_COARSE_GRAIN_BUFFER;
+    const FINE: u64 = COARSE | CL_DEVICE_SVM_FINE_GRAIN_BUFFER;
+    const SYSTEM: u64 = FINE | CL_DEVICE_SVM_FINE_GRAIN_SYSTEM;
 
-    fn with(svm: u64) -> Found {
+    /// A device of a vendor with these capabilities.
+    fn found(svm: u64) -> Found {
         Found {
             id: 0,
             name: "a device".into(),
-            platform: "a platform".into(),
-            version: "OpenCL 1.2".into(),
+            platform: "a vendor".into(),
+            version: "OpenCL 3.0".into(),
             is_gpu: true,
             is_cpu: false,
-            compute_units: 1,
+            compute_units: 4,
             work_items: 256,
             svm,
         }
@@ -181,14 +206,14 @@ mod tests {
     fn a_device_is_used_in_the_best_way_that_it_has_and_the_chain_allows() {
         use Launches::{Auto, Copied, Never, Shared};
         for (svm, launches, way) in [
-            (COARSE | FINE | ATOMICS, Never, Some(Way::Resident)),
-            (COARSE | FINE | ATOMICS, Auto, Some(Way::Resident)),
-            (COARSE | FINE | ATOMICS, Shared, Some(Way::Shared)),
-            (COARSE | FINE | ATOMICS, Copied, Some(Way::Copied)),
-            (COARSE | FINE, Never, None),
-            (COARSE | FINE, Auto, Some(Way::Shared)),
-            (COARSE | FINE, Shared, Some(Way::Shared)),
-            (COARSE | FINE, Copied, Some(Way::Copied)),
+            (FINE | ATOMICS, Never, Some(Way::Resident)),
+            (FINE | ATOMICS, Auto, Some(Way::Resident)),
+            (FINE | ATOMICS, Shared, Some(Way::Shared)),
+            (FINE | ATOMICS, Copied, Some(Way::Copied)),
+            (FINE, Never, None),
+            (FINE, Auto, Some(Way::Shared)),
+            (FINE, Shared, Some(Way::Shared)),
+            (FINE, Copied, Some(Way::Copied)),
             (COARSE, Never, None),
             (COARSE, Auto, Some(Way::Copied)),
             (COARSE, Shared, None),
@@ -197,11 +222,42 @@ mod tests {
             (0, Shared, None),
             (0, Copied, Some(Way::Copied)),
         ] {
-            assert_eq!(with(svm).way(launches).ok(), way, "{svm:#x}, {launches:?}");
+            assert_eq!(found(svm).way(launches).ok(), way, "{svm:#x}, {launches:?}");
         }
-        for svm in [0, COARSE, COARSE | FINE] {
-            let why = with(svm).way(Never).unwrap_err();
+        for svm in [0, COARSE, FINE] {
+            let why = found(svm).way(Never).unwrap_err();
             assert!(why.contains("launches = \"auto\" in [memory]"), "{why}");
         }
+    }
+
+    #[test]
+    fn what_a_device_shares_decides_what_it_can_run() {
+        let none = "it shares no memory with the processor (OpenCL 2.0's SVM)";
+        let coarse = "it shares memory only between kernels, not while one runs";
+        let no_atomics = "its shared memory has no atomics, so neither side sees the other's steps";
+        for (svm, memory, lacks) in [
+            (0, SharedMemory::None, Some(none)),
+            (ATOMICS, SharedMemory::None, Some(none)),
+            (COARSE, SharedMemory::Coarse, Some(coarse)),
+            (COARSE | ATOMICS, SharedMemory::Coarse, Some(coarse)),
+            (FINE, SharedMemory::Fine, Some(no_atomics)),
+            (FINE | ATOMICS, SharedMemory::Fine, None),
+            (SYSTEM, SharedMemory::FineSystem, Some(no_atomics)),
+            (SYSTEM | ATOMICS, SharedMemory::FineSystem, None),
+        ] {
+            let found = found(svm);
+            assert_eq!(found.residency().err().as_deref(), lacks, "{svm:#x}");
+            assert_eq!(found.shared_memory(), memory, "{svm:#x}");
+            assert_eq!(found.has_atomics(), svm & ATOMICS != 0, "{svm:#x}");
+            assert_eq!(found.shares_live(), svm & FINE == FINE, "{svm:#x}");
+            assert_eq!(found.shares_all(), svm & SYSTEM == SYSTEM, "{svm:#x}");
+        }
+    }
+
+    #[test]
+    fn pocl_shares_all_memory_of_the_process_on_processors_alone() {
+        let pocl = Found { platform: pocl::PLATFORM.into(), ..found(0) };
+        assert!(!pocl.shares_all());
+        assert!(Found { is_cpu: true, ..pocl }.shares_all());
     }
 }

@@ -9,7 +9,9 @@ mod flight;
 mod found;
 mod handlers;
 mod launched;
+mod library;
 mod memory;
+mod pocl;
 mod resident;
 pub(crate) mod source;
 
@@ -21,8 +23,9 @@ use opencl3::error_codes::ClError;
 
 use crate::backend::{Backend, Launch, Resident};
 use crate::error::AccelError;
+use crate::names;
 use crate::shared::Regions;
-use thalweg_nf::device::{Launches, Way};
+use thalweg_nf::device::{DeviceRoom, Launches, Way};
 use thalweg_packet::PacketMemory;
 
 pub use batches::Batches;
@@ -48,7 +51,7 @@ impl OpenCl {
     pub fn open(number: usize, launches: Launches) -> Result<Self, AccelError> {
         let mut all = find()?;
         if number >= all.len() {
-            let why = format!("there is no OpenCL device {number}, but {}", all.len());
+            let why = names::out_of_range("OpenCL device", number, "opencl", all.len());
             return Err(AccelError::Missing(why));
         }
         let found = all.swap_remove(number);
@@ -117,12 +120,15 @@ impl Backend for OpenCl {
         }
     }
 
-    fn free_work_groups(&self) -> Option<usize> {
+    fn room(&self) -> Option<DeviceRoom> {
         // PoCL has a thread for each compute unit, and a work-group that stays keeps its thread. Other
         // devices may run several work-groups on a unit.
-        let keeps = self.way == Way::Resident && self.found.is_pocl();
-        let units = keeps.then_some(self.found.compute_units as usize)?;
-        Some(units.saturating_sub(self.resident.load(Ordering::Acquire)))
+        if self.way != Way::Resident || !self.found.is_pocl() {
+            return None;
+        }
+        let all = self.found.compute_units as usize;
+        let free = all.saturating_sub(self.resident.load(Ordering::Acquire));
+        Some(DeviceRoom { all, free, remedy: pocl::MORE_WORK_GROUPS })
     }
 
     fn start(&self, launch: Launch) -> Result<Box<dyn Resident>, AccelError> {

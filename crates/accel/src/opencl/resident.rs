@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
@@ -16,7 +16,7 @@ use opencl3::kernel::Kernel;
 use opencl3::program::Program;
 
 use super::handlers::kept;
-use super::{Found, failed, source};
+use super::{Found, failed, pocl, source};
 use crate::backend::{Launch, Resident};
 use crate::error::AccelError;
 
@@ -53,8 +53,7 @@ pub(super) fn start(
     found.check_lanes(shape.lanes)?;
     let text = source::of(shape, &launch.functions, pause(found));
     let options = if found.version.starts_with("OpenCL 2") { OLDER_OPTIONS } else { OPTIONS };
-    let program = build(found, &context, &text, options)?;
-    let kernel = Kernel::create(&program, "resident").map_err(failed(found, "clCreateKernel"))?;
+    let (program, kernel) = build(found, &context, &text, (options, "resident"))?;
     let queue = queue(found, &context)?;
     let arguments = [launch.region.base(), launch.pool.memory().base()];
     for (number, argument) in arguments.into_iter().enumerate() {
@@ -76,15 +75,23 @@ pub(super) fn start(
     Ok(Box::new(Running { event, in_use: Some(in_use), resident }))
 }
 
-/// Compiles a kernel.
+/// Compiles a program with these options, and makes its kernel of this name.
 pub(super) fn build(
     found: &Found,
     context: &Context,
     text: &str,
-    options: &str,
-) -> Result<Program, AccelError> {
-    kept(|| Program::create_and_build_from_source(context, text, options))
-        .map_err(|log| AccelError::Compile { device: found.name.clone(), log })
+    (options, name): (&str, &str),
+) -> Result<(Program, Kernel), AccelError> {
+    let start = SystemTime::now();
+    let program = kept(|| Program::create_and_build_from_source(context, text, options))
+        .map_err(|log| AccelError::Compile { device: found.name.clone(), log })?;
+    if found.is_pocl()
+        && let Err(why) = pocl::check_linker(start, name)
+    {
+        return Err(AccelError::Unfit { device: found.name.clone(), why });
+    }
+    let kernel = Kernel::create(&program, name).map_err(failed(found, "clCreateKernel"))?;
+    Ok((program, kernel))
 }
 
 /// A queue of commands, which are carried out in order.

@@ -137,9 +137,12 @@ fn region(
     }
 }
 
+/// Makes the packet memory: of a device if the file or an NF names one, by its own name and with those that are
+/// usable. `None` with a mistake, and if that of a device was reported already.
 pub(super) fn make_pool(
     memory: &Placed<Memory>,
-    (devices, launches): (Option<&dyn Devices>, Launches),
+    devices: Result<(Option<String>, Option<&dyn Devices>), ()>,
+    launches: Launches,
     (inputs, outputs): (&[InputPlan], &[OutputPlan]),
     nfs: &[NfPlan],
     notes: &mut Vec<SourceError>,
@@ -158,7 +161,8 @@ pub(super) fn make_pool(
     let shared = inputs.iter().any(|input| input.blueprint.shares_memory())
         || outputs.iter().any(|output| output.blueprint.shares_memory());
     let len = Pool::region_len_with(frames, size, large);
-    if let Some((at, place)) = device::sharing(memory, nfs, errors)
+    let (own_name, devices) = devices.ok()?;
+    if let Some((at, place)) = device::sharing(memory, own_name.as_deref(), nfs, errors)
         && let Some(devices) = devices
     {
         let at = (devices, Named { at, launches }, &place);

@@ -13,10 +13,11 @@ use thalweg_source::{Passage, SourceError};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
-use super::device::OnDevice;
+use super::device::{DevicePlaces, OnDevice};
 use super::file::NfSection;
 use super::files::Files;
-use super::served::Served;
+use super::parts;
+use super::served::{self, Served};
 use crate::overload::Overload;
 
 /// An NF of a plan.
@@ -37,6 +38,8 @@ pub struct NfPlan {
     pub blueprint: Arc<dyn Blueprint>,
     /// The place of its name.
     pub(super) place: Passage,
+    /// The places of what its section has on its device, if it is on one.
+    pub(super) device_places: Option<DevicePlaces>,
     pub(super) origin: Origin,
 }
 
@@ -89,6 +92,7 @@ pub(super) fn build_nfs(
             (environment.interfaces, environment.types) = (&[], &[]);
         }
         let options = comparable(&nf.options);
+        let keys = parts::keys(&nf.options);
         let section = Section::new(&nf.name, nf.options, &nf.source);
         let built = (kind.build)(&section, &environment);
         let named = section.into_files();
@@ -104,7 +108,8 @@ pub(super) fn build_nfs(
         match built {
             Ok(blueprint) => {
                 let Served { pinned, core, overload, device } = nf.served;
-                let device = device.map(Spanned::into_inner);
+                let device_places = device.as_ref().map(|keys| keys.places(&nf.source));
+                let device = device.map(|keys| keys.device);
                 let core = core.map(Spanned::into_inner);
                 let blueprint = Arc::from(blueprint);
                 let hashed = |ReadFile { path, hash }: ReadFile| {
@@ -128,10 +133,11 @@ pub(super) fn build_nfs(
                     device,
                     blueprint,
                     place,
+                    device_places,
                     origin,
                 });
             }
-            Err(e) => errors.extend(e.0),
+            Err(e) => errors.extend(e.0.into_iter().map(|e| served::extended(e, &keys, &kind))),
         }
     }
     nfs

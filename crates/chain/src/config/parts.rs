@@ -262,6 +262,12 @@ impl<'a> Parts<'a> {
     }
 }
 
+/// The places of the keys of a table.
+pub(super) fn keys(value: &Spanned<DeValue<'_>>) -> Vec<Range<usize>> {
+    let table = value.get_ref().as_table();
+    table.into_iter().flat_map(|table| table.keys()).map(Spanned::span).collect()
+}
+
 /// Takes a key out of a table.
 pub(super) fn take<'a>(table: &mut DeTable<'a>, key: &str) -> Option<Entry<'a>> {
     let at = table.keys().find(|k| k.get_ref() == key).cloned()?;

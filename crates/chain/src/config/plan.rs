@@ -80,8 +80,6 @@ pub struct Plan {
     pub pool: Arc<Pool>,
     /// Whether devices may do their work in launches.
     pub launches: Launches,
-    /// Whether NFs are on a device with a driver in this process, or may move to one by a reload.
-    pub has_driver: bool,
     /// The files that the chain reads and writes.
     pub files: Files,
     notes: Vec<SourceError>,
@@ -160,8 +158,12 @@ impl Plan {
             steering: Steering::default(),
         };
         let sections = std::mem::take(&mut file.nfs);
-        let nfs = build_nfs(sections, &environment, &mut files, &mut errors);
-        device::check(&nfs, kinds, &mut errors);
+        let mut nfs = build_nfs(sections, &environment, &mut files, &mut errors);
+        let usable = device::usable(kinds, options);
+        // A running chain has its packet memory.
+        let memory = running.is_none().then_some(&file.memory);
+        let launches = device::launches(&file.memory, &mut errors);
+        let device = device::check(&mut nfs, memory, (usable, launches), kinds, &mut errors);
         files.check(&mut errors);
         if opens {
             files.check_access(&mut errors);
@@ -173,16 +175,12 @@ impl Plan {
         let poll = check_poll(&file, &mut errors);
         let user = user_of(&file);
         let classifier = classifier_config(&file, &mut errors);
-        let launches = device::launches(&file.memory, &mut errors);
-        let has_driver = match running {
-            Some(running) => running.has_driver,
-            None => device::has_driver(&file.memory, &nfs),
-        };
         let pool = match running {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
             None => make_pool(
                 &file.memory,
-                (device::usable(kinds, options), launches),
+                device.map(|own_name| (own_name, usable)),
+                launches,
                 (&*inputs, &*outputs),
                 &nfs,
                 &mut notes,
@@ -221,7 +219,6 @@ impl Plan {
             user,
             pool,
             launches,
-            has_driver,
             files,
             notes,
         };

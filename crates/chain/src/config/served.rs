@@ -6,10 +6,11 @@ use serde::Deserialize;
 use thalweg_cpu::cores::HIGHEST;
 use thalweg_nf::{DEFAULT_OVERLOAD_AFTER_MS, Kind, OVERLOAD_AFTER_MS};
 use thalweg_packet::Nanoseconds;
+use thalweg_source::SourceError;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::device::{self, OnDevice};
+use super::device::{self, DeviceKeys};
 use super::parts::take;
 use crate::overload::{OnOverload, Overload};
 
@@ -23,7 +24,7 @@ pub(super) struct Served {
     /// What it does with late packets; `None`: they wait.
     pub(super) overload: Option<Overload>,
     /// The device that does a part of its work.
-    pub(super) device: Option<Spanned<OnDevice>>,
+    pub(super) device: Option<DeviceKeys>,
 }
 
 /// Adds a mistake: its place, what is wrong, and what was expected.
@@ -48,6 +49,21 @@ impl Served {
         let device = device::on_device(table, kind, report);
         Self { pinned, core, overload: overload(table, kind, report), device }
     }
+}
+
+/// The keys that every section may have, and those of NFs on devices.
+const KEYS: &str = "kind, pinned, core, on_overload, overload_after_ms";
+const DEVICE_KEYS: &str = "at, work_groups, fallback, failed_after_ms";
+
+/// A mistake in the options of an NF. If that is an unknown one of its `keys`, the keys that do not depend on the
+/// kind are expected, too.
+pub(super) fn extended(mistake: SourceError, keys: &[Range<usize>], kind: &Kind) -> SourceError {
+    if !mistake.message().starts_with("unknown field") || !keys.contains(&mistake.span()) {
+        return mistake;
+    }
+    let more = if kind.runs_on_devices { format!("{KEYS}, {DEVICE_KEYS}") } else { KEYS.into() };
+    let expected = format!("{}; or {more}", mistake.expected());
+    mistake.source_file().error(mistake.span(), mistake.message(), expected)
 }
 
 fn core(table: &mut DeTable<'_>, pinned: bool, report: &mut Report<'_>) -> Option<Spanned<u32>> {

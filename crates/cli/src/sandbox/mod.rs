@@ -22,6 +22,7 @@ use thalweg_chain::Plan;
 use thalweg_cpu::helper;
 use thalweg_engine::SandboxReport;
 use thalweg_engine::guard::Confinement;
+use thalweg_packet::MemoryKind;
 use thalweg_source::{check_folder, outside};
 
 use crate::args::Observed;
@@ -123,7 +124,13 @@ impl Sandbox {
         own.written.iter().chain(&own.created).for_each(|path| folders.add_written(path));
         rustix::thread::set_no_new_privs(true).map_err(|e| failed(format!("no_new_privs: {e}")))?;
         // The driver of a device opens and runs what it wants when it compiles a kernel.
-        let are_files_confined = !plan.has_driver && files::confine(&folders).map_err(failed)?;
+        let devices = plan.kinds.devices.as_ref();
+        let has_driver = plan.pool.memory().kind() == MemoryKind::Foreign
+            || devices.is_some_and(|devices| devices.have_driver());
+        let are_files_confined = !has_driver && files::confine(&folders).map_err(failed)?;
+        if let Some(devices) = devices.filter(|_| are_files_confined) {
+            devices.confine();
+        }
         let privileges = Privileges::reduce(plan, user.is_some()).map_err(failed)?;
         let filter = if calls::are_confinable() {
             trap::install().map_err(|e| failed(format!("the handler of SIGSYS: {e}")))?;

@@ -48,3 +48,22 @@ pub fn key(at: &str) -> String {
     let patience = if at == "cpu" { "" } else { "failed_after_ms = 30000\n" };
     format!("at = '{at}'\n{patience}")
 }
+
+/// The chain that seals packets, opens them again, and passes all others by: its NFs share a device.
+pub fn back_and_forth(at: &str, more: &str) -> String {
+    let nf = |name: &str, direction: &str, policies: &str, groups: &str| {
+        let associations = associations(direction).replace("nf.vpn", &format!("nf.{name}"));
+        format!(
+            "[nf.{name}]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n{}{groups}{associations}{policies}",
+            key(at)
+        )
+    };
+    let policy = "[[nf.seal.policy]]\nmatch = 'tcp'\naction = 'protect'\nsa = 'a'\n\
+                  [[nf.seal.policy]]\nmatch = 'udp'\naction = 'protect'\nsa = 'b'\n";
+    format!(
+        "[run]\nseed = 5\n[input.in]\ncapture = 'clear.pcap'\n[output.out]\ncapture = 'back.pcap'\n\
+         {}{}[[route]]\npath = ['ingress', 'seal', 'open', 'out']\n",
+        nf("seal", "out", policy, ""),
+        nf("open", "in", "", more)
+    )
+}

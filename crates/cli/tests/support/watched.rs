@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use thalweg_accel::Installed;
 use thalweg_ipsec::device::ESP;
 use thalweg_nf::device::{
-    DeviceCounts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DeviceReturn, DeviceShare,
-    Devices, Named,
+    DeviceCounts, DeviceFacts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DeviceReturn,
+    DeviceShare, Devices, Named, Unusable,
 };
 use thalweg_nids::device::LITERALS;
 use thalweg_packet::{Batch, MemoryKind, PacketMemory, Pool};
@@ -49,6 +49,10 @@ impl Watched {
 }
 
 impl Devices for Watched {
+    fn find(&self, device: Named<'_>) -> Result<DeviceFacts, Unusable> {
+        self.devices.find(device)
+    }
+
     fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String> {
         self.devices.allocate(device, len)
     }

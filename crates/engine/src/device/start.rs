@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thalweg_chain::{Next, NfIndex, NfPlan, Plan, Routing, Stage};
-use thalweg_nf::device::{DeviceShare, Named};
+use thalweg_nf::device::{DeviceRoom, DeviceShare, Named};
 use thalweg_packet::PacketType;
 
 use super::Device;
@@ -78,15 +78,16 @@ pub(crate) fn start(plan: &Plan, workers: usize) -> Result<Vec<Option<Arc<Device
 
 /// As [`start`], for a plan that follows `running`; `kept` are the running NFs that go on with what they
 /// were made of, by the number of the new ones. If nothing changes for any NF on a device, it stays;
-/// otherwise all NFs on it get a new kernel beside the old one.
+/// otherwise all NFs on it get a new kernel beside the old one. In a dry run, nothing is started.
 ///
 /// # Errors
-/// As [`start`].
+/// As [`start`]; also if a device has no room for both kernels.
 pub(crate) fn renew(
     running: &Plan,
     plan: &Plan,
     workers: usize,
     kept: &[Option<NfIndex>],
+    dry_run: bool,
 ) -> Result<Vec<NextDevice>, String> {
     let (before, lines_before, lines) =
         (by_device(running), lines(running, workers), lines(plan, workers));
@@ -102,11 +103,39 @@ pub(crate) fn renew(
             nfs.into_iter().for_each(|nf| next[nf] = NextDevice::Same);
             continue;
         }
-        for (nf, device) in start_at(plan, at, &nfs, &lines)? {
+        check_room(plan, at, &nfs)?;
+        let started = if dry_run { Vec::new() } else { start_at(plan, at, &nfs, &lines)? };
+        for (nf, device) in started {
             next[nf] = NextDevice::Other(Some(device));
         }
     }
     Ok(next)
+}
+
+/// Checks that a device has room for a kernel of these NFs beside those that run.
+fn check_room(plan: &Plan, at: &str, nfs: &[usize]) -> Result<(), String> {
+    let Some(devices) = &plan.kinds.devices else { return Ok(()) };
+    let device = Named { at, launches: plan.launches };
+    let facts = devices.find(device).map_err(|e| at_device(plan, at, nfs, &e.to_string()))?;
+    let groups = |nf: &usize| plan.nfs[*nf].device.as_ref().map_or(0, |on| on.place.work_groups);
+    let needed = nfs.iter().map(groups).sum::<usize>();
+    match facts.room.filter(|room| needed > room.free) {
+        Some(DeviceRoom { all, free, remedy }) => {
+            let why = format!(
+                "a reload needs {needed} resident work-groups in addition to those that run until it is done; \
+                 of {all}, {free} are free; {remedy}"
+            );
+            Err(at_device(plan, at, nfs, &why))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What went wrong with these NFs on a device.
+fn at_device(plan: &Plan, at: &str, nfs: &[usize], why: &str) -> String {
+    let names: Vec<_> = nfs.iter().map(|nf| format!("'{}'", plan.nfs[*nf].name)).collect();
+    let noun = if names.len() == 1 { "NF" } else { "NFs" };
+    format!("{noun} {} at '{at}': {why}", names.join(", "))
 }
 
 /// Starts what one device does for these NFs.
@@ -116,11 +145,7 @@ fn start_at(
     nfs: &[usize],
     lines: &[usize],
 ) -> Result<Vec<(usize, Arc<Device>)>, String> {
-    let failed = |why: String| {
-        let names: Vec<_> = nfs.iter().map(|nf| format!("'{}'", plan.nfs[*nf].name)).collect();
-        let noun = if names.len() == 1 { "NF" } else { "NFs" };
-        format!("{noun} {} at '{at}': {why}", names.join(", "))
-    };
+    let failed = |why: String| at_device(plan, at, nfs, &why);
     let devices = plan.kinds.devices.as_ref();
     let devices = devices.ok_or_else(|| failed("this program has no devices".into()))?;
     let (mut shares, mut falls_back) = (Vec::new(), Vec::new());

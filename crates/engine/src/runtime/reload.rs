@@ -200,6 +200,14 @@ fn build(
     let succession = running.succession().map_err(ReloadError::Mistakes)?;
     let Succession { plan, difference, nfs, inputs, outputs, keeps_classification } = succession;
     check_options(&plan, options)?;
+    // A device reads what the NF was made of.
+    let kept = |heir: &Heir| if let Heir::Kept(was) = heir { Some(*was) } else { None };
+    let kept: Vec<_> = nfs.iter().map(kept).collect();
+    let renew =
+        || device::renew(running, &plan, workers, &kept, reload.dry_run).map_err(RunError::Device);
+    if reload.dry_run {
+        renew()?;
+    }
     // Only an NF that takes over the state of another instance can still refuse.
     let moves = nfs.iter().any(|heir| matches!(heir, Heir::Replaced(_)));
     if !moves && (difference.is_empty() || reload.dry_run) {
@@ -207,14 +215,8 @@ fn build(
     }
     plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
     let may_divide = divisible(&plan, workers);
-    let devices = if reload.dry_run {
-        nfs.iter().map(|_| NextDevice::Same).collect()
-    } else {
-        // A device reads what the NF was made of.
-        let kept = |heir: &Heir| if let Heir::Kept(was) = heir { Some(*was) } else { None };
-        let kept: Vec<_> = nfs.iter().map(kept).collect();
-        device::renew(running, &plan, workers, &kept).map_err(RunError::Device)?
-    };
+    let devices =
+        if reload.dry_run { nfs.iter().map(|_| NextDevice::Same).collect() } else { renew()? };
     let next = |((at, heir), device): ((usize, Heir), NextDevice)| {
         let (was, renewal, runs_on) = match heir {
             Heir::Kept(was) => (Some(was), None, true),

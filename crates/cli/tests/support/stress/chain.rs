@@ -40,7 +40,7 @@ pub struct Frame {
     pub workers: usize,
     pub inputs: usize,
     frames: usize,
-    /// The devices of the NFs: `soft`, and an OpenCL device if there is one.
+    /// The devices of the NFs: `soft`, and one more if there is one. All NFs on devices share that.
     devices: Vec<String>,
     /// Whether the OpenCL device works in launches, and in which.
     pub launches: &'static str,
@@ -53,14 +53,24 @@ const MOST_GROUPS: usize = 3;
 
 impl Frame {
     pub fn random(random: &mut Random, devices: &[String]) -> Self {
+        let (others, mut chosen): (Vec<_>, Vec<_>) =
+            devices.iter().cloned().partition(|at| at.contains(':'));
+        if !others.is_empty() {
+            chosen.push(others[random.below(others.len())].clone());
+        }
         Self {
             workers: 1 + random.below(3),
             inputs: 1 + random.below(2),
             frames: random.pick(&[1024, 2048, 8192]),
-            devices: devices.to_vec(),
             launches: random.pick(&["never", "shared", "copied"]),
+            devices: chosen,
             seed: random.next() >> 1,
         }
+    }
+
+    /// The device of the NFs that is not `soft`.
+    pub fn device(&self) -> Option<&str> {
+        self.devices.iter().find(|at| at.contains(':')).map(String::as_str)
     }
 
     /// The input of a flow.
@@ -159,8 +169,7 @@ impl Generation {
     /// The chain file.
     pub fn chain(&self, frame: &Frame) -> String {
         let mut chain = format!("default_type = 't0'\n[run]\nseed = {}\n", frame.seed);
-        let device = frame.devices.iter().find(|at| at.contains(':'));
-        let device = device.map_or(String::new(), |at| format!("device = '{at}'\n"));
+        let device = frame.device().map_or(String::new(), |at| format!("device = '{at}'\n"));
         let Frame { frames, launches, .. } = frame;
         write!(chain, "[memory]\nframes = {frames}\nlaunches = '{launches}'\n{device}").unwrap();
         for input in (0..frame.inputs).map(input_name) {

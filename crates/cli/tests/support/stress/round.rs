@@ -235,11 +235,8 @@ impl Round<'_> {
     fn reload(&mut self) -> Result<(), String> {
         let next = Generation::random(&mut self.random, &self.frame);
         let chain = next.chain(&self.frame);
-        let too_many = chain.replacen(
-            "at = 'opencl:0'\nwork_groups = ",
-            "at = 'opencl:0'\nwork_groups = 9",
-            1,
-        );
+        let at = format!("at = '{}'\nwork_groups = ", self.frame.device().unwrap_or_default());
+        let too_many = chain.replacen(&at, &format!("{at}409"), 1);
         // Launches run any number of work-groups.
         let is_limited = self.frame.launches == "never";
         if is_limited && too_many != chain && self.random.once_in(5) {
