@@ -1,6 +1,6 @@
 //! Turns the kernel's packets into packets as they would be on a wire.
 
-use thalweg_packet::wire::ip_proto::UDP;
+use thalweg_packet::wire::ip_proto::{GRE, UDP};
 use thalweg_packet::{
     Batch, Decapsulate, DropCounts, DropReason, Lanes, Nanoseconds, PortIndex, Segments, parse,
 };
@@ -205,9 +205,8 @@ fn take_whole(
     true
 }
 
-/// Whether a packet, of which the first bytes are here, is UDP that routers may fragment: only its
-/// segments can be.
-/// Segments of TCP in a tunnel can be smaller instead.
+/// Whether a packet, of which the first bytes are here, is UDP that routers may fragment, alone or in a
+/// tunnel: only its segments can be. Segments of TCP can be smaller instead.
 pub(crate) fn may_be_fragmented(bytes: &[u8], offload: Offload) -> bool {
     const DONT_FRAGMENT: u8 = 0x40;
     let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
@@ -215,7 +214,8 @@ pub(crate) fn may_be_fragmented(bytes: &[u8], offload: Offload) -> bool {
         return false;
     }
     let flags = bytes.get(usize::from(headers.l3) + 6).copied().unwrap_or_default();
-    headers.is_ipv4() && headers.ip_proto == UDP && flags & DONT_FRAGMENT == 0
+    let is_datagram = matches!(headers.ip_proto, UDP | GRE);
+    headers.is_ipv4() && is_datagram && flags & DONT_FRAGMENT == 0
 }
 
 /// Moves the addresses before the room that was left for a VLAN tag, and writes the tag.
