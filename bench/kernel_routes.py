@@ -3,12 +3,13 @@
 start and while the router runs, the memory, and the time until a change of a route is used.
 
     cargo build --release
-    bench/kernel_routes.py [--routes 1000000] [--thalweg target/release/thalweg]
+    bench/kernel_routes.py [--routes 1000000] [--thalweg target/release/thalweg] [--stalls [--changes 100000]]
 
 It runs in namespaces of its own (unshare(1)), as root or where users may make some. A packet is sent
 into one veth and received from the other; its destination MAC address identifies its route. The
 time of a change is that from the kernel's acknowledgement to the first packet that uses it, the way
-through the chain included.
+through the chain included. With --stalls it measures instead how long a batch of packets holds up the
+next one (processor time of the worker's thread), while packets flow: with a burst of changes, and without.
 """
 import argparse
 import json
@@ -76,12 +77,12 @@ def set_up():
 class Router:
     """The program that is measured."""
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, *more, chain=CHAIN):
         self.program, self.folder = program, folder
-        (folder / "chain.toml").write_text(CHAIN)
+        (folder / "chain.toml").write_text(chain)
         begin = time.monotonic()
         self.process = subprocess.Popen(
-            [program, "run", "chain.toml", "--json"], cwd=folder, stdout=open(folder / "report", "w")
+            [program, "run", "chain.toml", "--json", *more], cwd=folder, stdout=open(folder / "report", "w")
         )
         self.wait_for(lambda figures: figures["kernel_dumps"] > 0)
         self.start_s = time.monotonic() - begin
@@ -123,15 +124,7 @@ class Probe:
         self.receiver = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
         self.receiver.bind(("right-far", 0x0800))
         self.receiver.settimeout(1)
-        header = struct.pack(
-            "!BBHHHBBH4s4s", 0x45, 0, 28, 0, 0, 64, 17, 0,
-            socket.inet_aton("10.1.0.2"), socket.inet_aton(PROBED),
-        )
-        words = sum(struct.unpack("!10H", header))
-        words = (words & 0xFFFF) + (words >> 16)
-        header = header[:10] + struct.pack("!H", ~words & 0xFFFF) + header[12:]
-        ethernet = bytes.fromhex("020000000001" "020000000099" "0800")
-        self.packet = ethernet + header + struct.pack("!4H", 1, 2, 8, 0)
+        self.packet = packet_to(socket.inet_aton(PROBED))
 
     def gateway(self):
         """The number of the gateway that a packet leaves to, and the seconds that it took."""
@@ -168,13 +161,83 @@ def milliseconds(times):
            f"longest {times[-1]:.2f} ms"
 
 
-def measure(options):
+# Generated packets to the first routes, as fast as they are processed, so that a batch takes no time but
+# that of the router.
+GENERATED = """
+[input.left]
+generate = { seed = 5, packets = 1000000000000, flows = 20000, size = 64, protocols = { udp = 1.0 }, clients = ["24.0.0.0/8"], servers = ["16.0.0.0/8"] }
+[output.right]
+discard = true
+[[route]]
+path = ["ingress", "edge", "egress"]
+[nf.edge]
+kind = "router"
+kernel_table = 254
+[nf.edge.ports.right]
+mac = "02:00:00:00:00:02"
+interface = "right"
+"""
+
+
+def packet_to(address):
+    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28, 0, 0, 64, 17, 0, socket.inet_aton("10.1.0.2"), address)
+    words = sum(struct.unpack("!10H", header))
+    words = (words & 0xFFFF) + (words >> 16)
+    header = header[:10] + struct.pack("!H", ~words & 0xFFFF) + header[12:]
+    return bytes.fromhex("020000000001" "020000000099" "0800") + header + struct.pack("!4H", 1, 2, 8, 0)
+
+
+def batch_times(options, folder, changes):
+    """The times of batches during which a file of changes is applied, or as many seconds without."""
+    router = Router(options.thalweg, folder, "--stages", "--workers", "1", "--control", chain=GENERATED)
+    if changes:
+        run("ip", "-batch", str(folder / changes))
+    else:
+        time.sleep(options.seconds)
+    # Until the last change is applied.
+    settled = None
+    while (now := router.figures()["kernel_changes"]) != settled:
+        settled = now
+        time.sleep(0.2)
+    figures = router.figures()
+    router.end()
+    report = json.loads((folder / "report").read_text())
+    return report["batch_cpu_ns"], figures
+
+
+def stalls(options):
     set_up()
     folder = Path(tempfile.mkdtemp(dir="/run"))
+    write_routes(options, folder)
+    run("ip", "-batch", str(folder / "add"))
+    for name, shift in (("burst", 1), ("back", 0)):
+        with open(folder / name, "w") as file:
+            for n in range(options.changes):
+                file.write(f"route replace {prefix(n)} via {gateway(n + shift)}\n")
+    print(f"{options.routes} routes, {options.changes} changes a burst; microseconds of processor time of the "
+          "worker for a batch\n")
+    heads = ["", "batches", "median", "99 %", "99.9 %", "99.99 %", "longest", "changes", "lost", "lag, longest"]
+    print(f"| {' | '.join(heads)} |\n" + "| --- " * len(heads) + "|")
+    for number in range(options.rounds):
+        for what, changes in (("without changes", None), ("burst", ("burst", "back")[number % 2])):
+            times, figures = batch_times(options, folder, changes)
+            shown = [f"{times[name] / 1000:.1f}" for name in ("p50", "p99", "p999", "p9999", "max")]
+            cells = [what, str(times["batches"]), *shown, str(figures["kernel_changes"]),
+                     str(figures["kernel_lost"]), str(figures["kernel_lag_max_us"])]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def write_routes(options, folder):
     for verb, shift in (("add", 0), ("replace", 1)):
         with open(folder / verb, "w") as file:
             for n in range(options.routes):
                 file.write(f"route {verb} {prefix(n)} via {gateway(n + shift)}\n")
+
+
+def measure(options):
+    set_up()
+    folder = Path(tempfile.mkdtemp(dir="/run"))
+    write_routes(options, folder)
     begin = time.monotonic()
     run("ip", "-batch", str(folder / "add"))
     print(f"ip -batch adds {options.routes} routes: {time.monotonic() - begin:.1f} s")
@@ -223,6 +286,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--routes", type=int, default=1_000_000)
     parser.add_argument("--thalweg", default="target/release/thalweg")
+    parser.add_argument("--stalls", action="store_true")
+    parser.add_argument("--changes", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.thalweg = os.path.abspath(options.thalweg)
@@ -231,8 +298,9 @@ def main():
         sys.exit(subprocess.call(
             ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", *user,
              sys.executable, __file__, "--inside", "--routes", str(options.routes),
-             "--thalweg", options.thalweg]))
-    measure(options)
+             "--thalweg", options.thalweg, "--changes", str(options.changes), "--seconds", str(options.seconds),
+             "--rounds", str(options.rounds), *(["--stalls"] if options.stalls else [])]))
+    (stalls if options.stalls else measure)(options)
 
 
 main()

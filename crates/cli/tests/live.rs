@@ -98,12 +98,14 @@ fn they_do_with_several_workers_and_segments() {
     assert_eq!((arrived, left), (packets, sent));
 }
 
-/// The tunnel has no packets to carry, but sees all.
+/// IPsec has no packets to protect, but sees all.
 #[test]
 fn an_nf_that_takes_no_super_packets_gets_segments() {
-    let more = "[nf.tunnel]\nkind = 'tunnel'\n[[nf.tunnel.tunnel]]\nname = 'a'\nprotocol = 'gre'\n\
-        local = '192.0.2.1'\nremote = '192.0.2.2'\n";
-    let ways = "*,ingress,tunnel\n*,tunnel,edge\n*,edge,egress\n";
+    let more = "[nf.vpn]\nkind = 'ipsec'\ndefault_policy = 'bypass'\n[[nf.vpn.sa]]\nname = 'a'\n\
+        direction = 'out'\nspi = 4097\nsource = '192.0.2.1'\ndestination = '192.0.2.10'\n\
+        suite = 'aes128-gcm16'\nencryption_key = '1b3f6c0e5a7d92844f10c3b6e8a7d5f2c0ffee11'\n\
+        [[nf.vpn.policy]]\nmatch = 'udp,tp_dst=9'\naction = 'protect'\nsa = 'a'\n";
+    let ways = "*,ingress,vpn\n*,vpn,edge\n*,edge,egress\n";
     for workers in [1, 2] {
         let Some([arrived, packets, left, sent]) = route_between_hosts(workers, more, ways) else {
             return;

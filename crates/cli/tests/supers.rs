@@ -114,6 +114,9 @@ fn options(folder: &Path, kind: &str) -> Option<String> {
         "nat" => "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']".into(),
         "monitor" => format!("json = '{}'", folder.join("flows.json").display()),
         "defrag" | "refrag" => String::new(),
+        "tunnel" => "[[tunnel]]\nname = 'a'\nprotocol = 'vxlan'\nid = 7\nlocal = '192.0.2.1'\n\
+            remote = '192.0.2.2'\nmatch = 'ip'\n"
+            .into(),
         "router" => {
             format!(
                 "routes = '{}'\n[ports.out]\nmac = '02:00:00:00:00:09'\n",
@@ -162,5 +165,7 @@ fn a_super_packet_and_its_segments_leave_alike() {
         }
         tried.push(kind.name);
     }
-    assert_eq!(tried, ["acl", "defrag", "filter", "monitor", "nat", "nids", "refrag", "router"]);
+    let expected =
+        ["acl", "defrag", "filter", "monitor", "nat", "nids", "refrag", "router", "tunnel"];
+    assert_eq!(tried, expected);
 }

@@ -108,11 +108,17 @@ impl Station {
                 burst.drops += lose(round, lanes, DropReason::ChainLoop, after, &mut self.lost);
                 continue;
             }
-            let Member { nf, counters, takes_supers, .. } = &mut self.members[member];
-            let lanes = if *takes_supers {
+            let Member { nf, function, counters, takes_supers, .. } = &mut self.members[member];
+            let batch = &round.batch;
+            let mut supers = batch.supers().and(lanes);
+            if *takes_supers && !supers.is_empty() {
+                let is_cut = |lane: &usize| !function.takes_whole(batch, *lane);
+                supers = supers.into_iter().filter(is_cut).collect();
+            }
+            let lanes = if supers.is_empty() {
                 lanes
             } else {
-                burst.segment_supers(at, lanes, *nf, counters, routing)
+                burst.segment_supers(at, [lanes, supers], *nf, counters, routing)
             };
             if !lanes.is_empty() {
                 return Some((member, lanes));

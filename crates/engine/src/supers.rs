@@ -7,20 +7,20 @@ use crate::burst::Burst;
 use crate::counters::NfCounters;
 
 impl Burst {
-    /// Segments the super-packets of `lanes`, which wait in round number `at` for an NF; returns the lanes
-    /// ahead of the first one. The packets behind it go with its segments into rounds behind this one,
-    /// so that they stay in order, and wait there for the NF.
+    /// Segments the super-packets `supers` of `lanes`, which wait in round number `at` for an NF; returns
+    /// the lanes ahead of the first one. The packets behind it go with its segments into rounds behind
+    /// this one, so that they stay in order, and wait there for the NF.
     ///
     /// The NF counts the segments as generated, less the super-packets.
     pub(crate) fn segment_supers(
         &mut self,
         at: usize,
-        lanes: Lanes,
+        [lanes, supers]: [Lanes; 2],
         nf: NfIndex,
         counters: &mut NfCounters,
         routing: &Routing,
     ) -> Lanes {
-        let supers = self.rounds[at].batch.supers().and(lanes);
+        let supers = supers.and(lanes);
         let Some(first) = supers.lowest() else { return lanes };
         let before = lanes.and(Lanes::first(first));
         let pool = self.rounds[at].batch.pool();
@@ -150,7 +150,8 @@ mod tests {
     fn segments_take_the_place_of_super_packets_in_order() {
         let (pool, routing, mut burst) = burst(&[10, 20, 45_500, 30, 2000, 40], 128);
         let (lanes, mut counters) = (burst.rounds[0].batch.lanes(), NfCounters::new());
-        let before = burst.segment_supers(0, lanes, NF, &mut counters, &routing);
+        let supers = burst.rounds[0].batch.supers();
+        let before = burst.segment_supers(0, [lanes, supers], NF, &mut counters, &routing);
         assert_eq!(before, Lanes::first(2));
         assert_eq!(burst.rounds[0].batch.lanes(), before, "the others have moved");
         let mut expected = vec![(2, 1000); 45];
@@ -163,12 +164,29 @@ mod tests {
     }
 
     #[test]
+    fn super_packets_behind_one_that_is_segmented_move_whole() {
+        let (_pool, routing, mut burst) = burst(&[2000, 10, 3500, 20, 4500], 128);
+        let (lanes, mut counters) = (burst.rounds[0].batch.lanes(), NfCounters::new());
+        let before = burst.segment_supers(0, [lanes, Lanes::one(2)], NF, &mut counters, &routing);
+        assert_eq!(before, Lanes::first(2));
+        assert_eq!(burst.rounds[0].batch.supers(), Lanes::one(0));
+        let [_, behind] = &mut burst.rounds[..] else { panic!("two rounds") };
+        let waits = behind.queues.take(NF);
+        let lens: Vec<_> =
+            waits.into_iter().map(|lane| behind.batch.packet_len(lane) - 54).collect();
+        assert_eq!(lens, [1000, 1000, 1000, 500, 20, 4500]);
+        assert_eq!(behind.batch.supers(), Lanes::one(5));
+        assert_eq!(counters.generated, 3);
+    }
+
+    #[test]
     fn those_without_frames_or_sense_are_counted() {
         let (_pool, routing, mut burst) = burst(&[5000, 1500], 4);
         // An NF has made something else of the second.
         burst.rounds[0].batch.bytes_mut(1)[12..14].fill(0xff);
         let (lanes, mut counters) = (burst.rounds[0].batch.lanes(), NfCounters::new());
-        let before = burst.segment_supers(0, lanes, NF, &mut counters, &routing);
+        let supers = burst.rounds[0].batch.supers();
+        let before = burst.segment_supers(0, [lanes, supers], NF, &mut counters, &routing);
         assert!(before.is_empty());
         assert_eq!(waiting(&mut burst).len(), 3);
         assert_eq!(counters.generated, 4);

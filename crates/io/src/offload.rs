@@ -6,10 +6,11 @@
 //! other machines into such long ones. With each of them the kernel reports the missing work, as a
 //! virtio network header (virtio 1.2, section 5.1.6).
 
-use thalweg_packet::checksum::{Checksum, fill, is_ipv4_header_bad, pseudo_header_sum};
+use thalweg_packet::checksum::{Checksum, checksum, fill, is_ipv4_header_bad, pseudo_header_sum};
+use thalweg_packet::wire::header_len;
 use thalweg_packet::wire::ip_proto::{TCP, UDP};
 use thalweg_packet::wire::tcp_flags::CWR;
-use thalweg_packet::{Decapsulate, PortIndex, Segments, parse};
+use thalweg_packet::{Decapsulate, Headers, Metadata, PortIndex, Segments, parse};
 
 /// The length of a virtio network header.
 pub const HEADER: usize = 10;
@@ -35,6 +36,7 @@ pub struct Offload {
     /// Segmentation: the bytes after the headers that go into each segment, or 0 if it cannot be
     /// segmented so.
     segment: Option<u16>,
+    is_tcp: bool,
 }
 
 impl Offload {
@@ -47,12 +49,18 @@ impl Offload {
         Self {
             checksum: (flags & virtio::NEEDS_CSUM != 0).then_some((start, at)),
             segment: (kind != 0).then_some(size),
+            is_tcp: matches!(kind & !virtio::ECN, virtio::TCP_V4 | virtio::TCP_V6),
         }
     }
 
     /// Whether the packet needs segmentation.
     pub fn cuts(&self) -> bool {
         self.segment.is_some()
+    }
+
+    /// Whether it needs segmentation as TCP: the packet itself, or the one in its tunnel.
+    pub fn is_tcp(&self) -> bool {
+        self.segment.is_some() && self.is_tcp
     }
 
     /// Writes the transport checksum, if it is missing and lies within the packet.
@@ -70,22 +78,76 @@ impl Offload {
         bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// The segment size of a packet that needs segmentation, if it can be
-    /// [segmented](Self::segments).
-    pub fn segment_size(&self, bytes: &[u8]) -> Option<u16> {
-        self.segments(bytes).and(self.segment)
+    /// How a packet that needs segmentation is segmented, if it can be [segmented](Self::segments).
+    pub fn division(&self, bytes: &[u8]) -> Option<SuperForm> {
+        let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
+        let form = self.form(bytes, &headers)?;
+        form.segments(bytes, &headers).map(|_| form)
     }
 
     /// The segments of a packet, as its sender intended. `None` unless it needs segmentation, and is
-    /// TCP or UDP over IP without a tunnel, with data.
+    /// TCP or UDP over IP, with data, or such a packet in one tunnel.
     pub fn segments(&self, bytes: &[u8]) -> Option<Segments> {
         let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
-        // A tunnel's payload needs other segmentation: the missing checksum is of another header.
-        if self.checksum.is_some_and(|(start, _)| start != headers.l4) {
-            return None;
-        }
-        Segments::of(bytes, &headers, self.segment?)
+        self.form(bytes, &headers)?.segments(bytes, &headers)
     }
+
+    /// The form of a packet, of which nothing was checked yet.
+    fn form(&self, bytes: &[u8], headers: &Headers) -> Option<SuperForm> {
+        let segment_size = self.segment?;
+        let inner_len = match self.checksum {
+            // The missing checksum is of another header: the packet in a tunnel needs segmentation.
+            Some((start, _)) if start != headers.l4 => inner_len(bytes, headers, start.into())?,
+            _ => 0,
+        };
+        Some(SuperForm { segment_size, inner_len })
+    }
+}
+
+/// How a super-packet is segmented: what its metadata have of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuperForm {
+    /// The bytes of payload in each segment.
+    pub segment_size: u16,
+    /// The length of the IP packet in its tunnel, or 0.
+    pub inner_len: u16,
+}
+
+impl SuperForm {
+    /// Notes it for the super-packet of `lane`.
+    pub fn set(self, meta: &mut Metadata, lane: usize) {
+        (meta.segment_size[lane], meta.inner_len[lane]) = (self.segment_size, self.inner_len);
+    }
+
+    fn segments(self, bytes: &[u8], headers: &Headers) -> Option<Segments> {
+        match self.inner_len {
+            0 => Segments::of(bytes, headers, self.segment_size),
+            len => Segments::in_tunnel(bytes, headers, len, self.segment_size),
+        }
+    }
+}
+
+/// The length of the IP packet in a tunnel whose transport header is at `l4`. The kernel's header
+/// does not have it: an IP header without options has to end there, and to enclose the rest.
+fn inner_len(bytes: &[u8], outer: &Headers, l4: usize) -> Option<u16> {
+    let rest = bytes.len().checked_sub(l4)?;
+    let after_outer = |at: &usize| *at > outer.payload.into();
+    let encloses = |at: usize, field: usize, len: usize| {
+        bytes
+            .get(at + field..at + field + 2)
+            .is_some_and(|found| usize::from(u16::from_be_bytes([found[0], found[1]])) == len)
+    };
+    let v4 = l4.checked_sub(header_len::IPV4).filter(after_outer).filter(|at| {
+        let header = &bytes[*at..l4];
+        header[0] == 0x45 && checksum(header) == 0 && encloses(*at, 2, header_len::IPV4 + rest)
+    });
+    let v6 = || {
+        let at = l4.checked_sub(header_len::IPV6).filter(after_outer)?;
+        (bytes[at] >> 4 == 6 && matches!(bytes[at + 6], TCP | UDP) && encloses(at, 4, rest))
+            .then_some(at)
+    };
+    let at = v4.or_else(v6)?;
+    u16::try_from(bytes.len() - at).ok()
 }
 
 /// Writes the transport checksum of a packet that has the sum of the pseudo-header in its place, as a
@@ -148,7 +210,6 @@ impl Segmentation {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use thalweg_packet::Headers;
     use thalweg_packet::checksum::{ChecksumStatus, verify};
     use thalweg_packet::write::{PacketBuilder, TcpSegment};
 
@@ -233,8 +294,9 @@ mod tests {
             while let Some(len) = segments.next_len() {
                 segments.write_next(&bytes, &mut vec![0; len]);
             }
-            let size = offload.segment_size(&bytes).unwrap();
-            prop_assert!(Segmentation::of(&bytes, size).is_some());
+            let form = offload.division(&bytes).unwrap();
+            let here = Segmentation::of(&bytes, form.segment_size);
+            prop_assert!(here.is_some() || form.inner_len != 0);
         }
     }
 
@@ -291,17 +353,102 @@ mod tests {
             let (at, sum) = left.checksum;
             packet[at..at + 2].copy_from_slice(&sum);
             let offload = Offload::read(left.header);
-            assert_eq!(offload.segment_size(&packet), Some(100));
+            let plain = SuperForm { segment_size: 100, inner_len: 0 };
+            assert_eq!(offload.division(&packet), Some(plain));
             offload.complete(&mut packet);
             assert_eq!(packet, right);
         }
+    }
+
+    /// A TCP packet in a tunnel, as a kernel leaves it to be segmented: the packet, and where the header of
+    /// the inner TCP is.
+    fn tunnelled(v6: bool, gre: &[u8], payload: &[u8]) -> (Vec<u8>, u16) {
+        let inner = builder(v6).ipv4_id(9, true).tcp(TcpSegment::default()).build(payload);
+        let l4 = whole(&inner).l4;
+        if gre.is_empty() {
+            let header = [8, 0, 0, 0, 0, 0, 7, 0];
+            // Not a port that the parser knows: Linux uses it where none is given.
+            let outer = builder(!v6).udp(50_000, 8472).build(&[&header[..], &inner].concat());
+            let before = (outer.len() - inner.len()) as u16;
+            (outer, before + l4)
+        } else {
+            let inner = if gre[2..4] == [0x65, 0x58] { &inner[..] } else { &inner[14..] };
+            let outer = builder(!v6).protocol(47).build(&[gre, inner].concat());
+            let from_ip = (l4 - 14)
+                + if inner.len() == payload.len() + usize::from(l4) + 20 { 14 } else { 0 };
+            let before = (outer.len() - inner.len()) as u16;
+            (outer, before + from_ip)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_packet_in_a_tunnel_is_segmented_with_its_tunnel(
+            v6: bool, how in 0..4_usize, size in 1_u16..9000,
+            payload in proptest::collection::vec(any::<u8>(), 1..20_000),
+        ) {
+            let ip = if v6 { [0x86, 0xdd] } else { [8, 0] };
+            let gre: &[u8] = match how {
+                0 => &[],
+                1 => &[0, 0, 0x65, 0x58],
+                2 => &[0xa0, 0, ip[0], ip[1], 1, 1, 0, 0, 0, 0, 0, 7],
+                _ => &[0x80, 0, 0x65, 0x58, 2, 2, 0, 0],
+            };
+            let (long, l4) = tunnelled(v6, gre, &payload);
+            let offload = Offload::read(header(1, 1, size, l4, 16));
+            let form = offload.division(&long).unwrap();
+            let ip_len = if v6 { 40 } else { 20 };
+            prop_assert_eq!(usize::from(form.inner_len), long.len() - usize::from(l4) + ip_len);
+            let mut segments = offload.segments(&long).unwrap();
+            let (mut packet, mut carried, mut number) = (Vec::new(), Vec::new(), 0_u16);
+            while let Some(len) = segments.next_len() {
+                packet.resize(len, 0);
+                segments.write_next(&long, &mut packet);
+                let (_, outer) = parse(&packet, PortIndex::NONE, Decapsulate::No);
+                prop_assert_eq!(usize::from(outer.end), len);
+                let status = verify(&packet, &outer);
+                let expected = if gre.is_empty() { ChecksumStatus::Good } else { ChecksumStatus::Unchecked };
+                prop_assert_eq!(status, expected);
+                let from = usize::from(outer.payload);
+                if gre.first().is_some_and(|flags| flags & 0x80 != 0) {
+                    prop_assert_eq!(checksum(&packet[from..]), 0);
+                }
+                if outer.is_ipv4() {
+                    let id = u16::from_be_bytes([packet[18], packet[19]]);
+                    prop_assert_eq!(id, u16::from_be_bytes([long[18], long[19]]).wrapping_add(number));
+                }
+                // The inner packet by itself.
+                let at = usize::from(l4) - ip_len;
+                let link = [&[2; 12][..], &ip, &packet[at..]].concat();
+                let inner = whole(&link);
+                carried.extend_from_slice(&link[usize::from(inner.payload)..usize::from(inner.end)]);
+                number += 1;
+            }
+            prop_assert_eq!(carried, payload);
+        }
+    }
+
+    #[test]
+    fn what_is_in_two_tunnels_or_in_one_with_numbers_is_refused() {
+        let (long, l4) = tunnelled(false, &[], &[7; 3000]);
+        assert!(Offload::read(header(1, 1, 100, l4, 16)).division(&long).is_some());
+        assert!(Offload::read(header(1, 1, 100, l4 + 2, 16)).division(&long).is_none());
+        let twice =
+            builder(false).udp(1, 8472).build(&[&[8, 0, 0, 0, 0, 0, 7, 0], &long[..]].concat());
+        let before = (twice.len() - long.len()) as u16;
+        assert!(Offload::read(header(1, 1, 100, before + l4, 16)).division(&twice).is_none());
+        let (numbered, l4) = tunnelled(false, &[0x10, 0, 0x65, 0x58, 0, 0, 0, 1], &[7; 3000]);
+        assert!(Offload::read(header(1, 1, 100, l4, 16)).division(&numbered).is_none());
+        let mut short = long.clone();
+        short.truncate(long.len() - 1);
+        assert!(Offload::read(header(1, 1, 100, l4, 16)).division(&short).is_none());
     }
 
     #[test]
     fn what_cannot_be_cut_is_refused() {
         let tcp = builder(false).tcp(TcpSegment::default());
         let cut = |kind, size, start, packet: Vec<u8>| {
-            Offload::read(header(1, kind, size, start, 16)).segment_size(&packet).is_some()
+            Offload::read(header(1, kind, size, start, 16)).division(&packet).is_some()
         };
         assert!(cut(1, 100, 34, tcp.build(&[1; 500])));
         assert!(!cut(3, 100, 34, tcp.build(&[1; 500])), "UDP fragmentation is not supported");

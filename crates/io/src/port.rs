@@ -321,6 +321,12 @@ pub trait Output: Send {
         false
     }
 
+    /// Whether it sends super-packets in tunnels too, of those that send super-packets: the virtio header
+    /// of a packet socket or TAP device cannot describe them. Others get their segments instead.
+    fn takes_tunnelled_supers(&self) -> bool {
+        false
+    }
+
     /// Makes everything sent so far visible to readers.
     ///
     /// # Errors

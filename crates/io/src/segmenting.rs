@@ -1,4 +1,4 @@
-//! Outputs that do not send super-packets: their segments are sent.
+//! Outputs that do not send super-packets, or none in tunnels: their segments are sent.
 
 use std::sync::Arc;
 
@@ -6,9 +6,11 @@ use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Pool};
 
 use crate::port::{IoError, Lost, Output, OutputFailure, Shortfall};
 
-/// An output by which the segments of super-packets are sent in their place.
+/// An output by which the segments of super-packets that it does not send are sent in their place.
 pub struct SegmentingOutput {
     output: Box<dyn Output>,
+    /// Whether the output sends super-packets without tunnels itself.
+    is_for_tunnels: bool,
     /// Segments on their way; otherwise empty.
     segments: Batch,
     /// Segments that were made, each by a copy.
@@ -18,7 +20,15 @@ pub struct SegmentingOutput {
 impl SegmentingOutput {
     /// Sends packets of `pool` by `output`.
     pub fn new(output: Box<dyn Output>, pool: &Arc<Pool>) -> Self {
-        Self { output, segments: Batch::new(pool.clone()), made: 0 }
+        let is_for_tunnels = output.takes_supers();
+        Self { output, is_for_tunnels, segments: Batch::new(pool.clone()), made: 0 }
+    }
+
+    /// The super-packets of `lanes` that the output does not send.
+    #[inline]
+    fn segmented(&self, batch: &Batch, lanes: Lanes) -> Lanes {
+        let supers = if self.is_for_tunnels { batch.tunnelled_supers() } else { batch.supers() };
+        supers.and(lanes)
     }
 
     /// Sends the segments of one super-packet; one that was not sent whole is dropped for the reason
@@ -29,7 +39,7 @@ impl SegmentingOutput {
         lane: usize,
         drops: &mut DropCounts,
     ) -> Result<bool, OutputFailure> {
-        let Self { output, segments, made } = self;
+        let Self { output, segments, made, .. } = self;
         let Some(mut left) = batch.segments(lane) else {
             drops.add(DropReason::Malformed, 1);
             return Ok(false);
@@ -62,7 +72,7 @@ impl SegmentingOutput {
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure> {
         let (mut sent, mut left) = (Lanes::NONE, lanes);
-        for lane in batch.supers().and(lanes) {
+        for lane in self.segmented(batch, lanes) {
             let before = left.and(Lanes::first(lane));
             sent = sent.or(self.output.send(batch, before, drops)?);
             left = left.without(Lanes::first(lane + 1));
@@ -81,7 +91,7 @@ impl Output for SegmentingOutput {
         lanes: Lanes,
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure> {
-        if batch.supers().and(lanes).is_empty() {
+        if self.segmented(batch, lanes).is_empty() {
             return self.output.send(batch, lanes, drops);
         }
         // What a failing output has lost is counted in segments: so nothing waits in it before and
@@ -111,13 +121,17 @@ impl Output for SegmentingOutput {
         lanes: Lanes,
         drops: &mut DropCounts,
     ) -> Result<Lanes, OutputFailure> {
-        if batch.supers().and(lanes).is_empty() {
+        if self.segmented(batch, lanes).is_empty() {
             return self.output.send_frames(batch, lanes, drops);
         }
         self.send(batch, lanes, drops)
     }
 
     fn takes_supers(&self) -> bool {
+        true
+    }
+
+    fn takes_tunnelled_supers(&self) -> bool {
         true
     }
 

@@ -125,7 +125,7 @@ impl<'a> Context<'a> {
     }
 
     /// As [`emit`](Self::emit), for a packet that an NF has held: with its `segment_size` if it is a
-    /// super-packet, or 0.
+    /// super-packet, or 0. Of one in a tunnel, the caller sets the `inner_len` in its metadata.
     pub fn emit_again(
         &mut self,
         batch: &Batch,

@@ -48,6 +48,16 @@ pub trait NetworkFunction: Any + Send {
     /// nor releases them.
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>);
 
+    /// Whether it processes the super-packet of `lane` whole: called for NFs of kinds that take
+    /// super-packets ([`Kind::takes_supers`](crate::Kind)), before they process it. The lane may not be
+    /// parsed. An NF gets the segments of others.
+    ///
+    /// The default is those without a tunnel. An NF that leaves what is in a tunnel alone takes others
+    /// too; the outermost header then is not that of the transport that is segmented.
+    fn takes_whole(&self, batch: &Batch, lane: usize) -> bool {
+        batch.meta.inner_len[lane] == 0
+    }
+
     /// Settles what a part left for the whole, in the order of the packets; see
     /// [`Division`](crate::Division).
     fn settle(&mut self, note: Note) {

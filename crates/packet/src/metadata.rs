@@ -61,6 +61,8 @@ pub struct Packet {
     pub cut: Cut,
     /// For a super-packet, the bytes of payload in each of its [segments](crate::Segments); else 0.
     pub segment_size: u16,
+    /// For a super-packet in a tunnel, the [length of the inner IP packet](Metadata::inner_len).
+    pub inner_len: u16,
 }
 
 impl Packet {
@@ -80,6 +82,7 @@ impl Packet {
             packet_type: PacketType::default(),
             cut: Cut::default(),
             segment_size: 0,
+            inner_len: 0,
         }
     }
 
@@ -132,6 +135,11 @@ pub struct Metadata {
     /// for the last; 0 for any other packet. The transport checksum of a super-packet is unspecified:
     /// what sends or segments it computes one.
     pub segment_size: [u16; BATCH],
+    /// For a super-packet in a tunnel, the length in bytes of the IP packet inside, which ends where the
+    /// super-packet does and whose TCP or UDP payload is segmented; 0 for one without a tunnel.
+    /// Unspecified for any other packet. Headers that NFs add or remove before the inner packet leave it
+    /// as it is.
+    pub inner_len: [u16; BATCH],
 }
 
 impl Metadata {

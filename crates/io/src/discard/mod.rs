@@ -26,6 +26,10 @@ impl Output for DiscardOutput {
         true
     }
 
+    fn takes_tunnelled_supers(&self) -> bool {
+        true
+    }
+
     fn flush(&mut self) -> Result<(), OutputFailure> {
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Turns the kernel's packets into packets as they would be on a wire.
 
-use thalweg_packet::wire::ip_proto::UDP;
+use thalweg_packet::wire::ip_proto::{GRE, UDP};
 use thalweg_packet::{
     Batch, Decapsulate, DropCounts, DropReason, Lanes, Nanoseconds, PortIndex, Segments, parse,
 };
@@ -175,7 +175,7 @@ fn take_whole(
     let Sink { batch, drops, received } = sink;
     let (len, tag) = (slot.wire_len as usize, slot.vlan.map_or(0, |_| TAG));
     let is_there = slot.elsewhere || !slot.long;
-    if batch.pool().large_frames() == 0 || !is_there || may_be_fragmented(slot.bytes) {
+    if batch.pool().large_frames() == 0 || !is_there || may_be_fragmented(slot.bytes, offload) {
         return false;
     }
     let Some(lane) = batch.push_super(len + tag, 1) else { return false };
@@ -188,9 +188,9 @@ fn take_whole(
         place.copy_from_slice(slot.bytes);
         true
     };
-    let size = if there { offload.segment_size(place) } else { None };
+    let form = if there { offload.division(place) } else { None };
     // Without its segment size it cannot be sent by anyone.
-    let Some(size) = size else {
+    let Some(form) = form else {
         batch.release(Lanes::one(lane));
         drops.add(DropReason::FrameTooSmall, 1);
         count(received, slot.wire_len);
@@ -199,19 +199,23 @@ fn take_whole(
     if let Some(vlan) = slot.vlan {
         put_tag(batch.bytes_mut(lane), vlan);
     }
-    batch.meta.segment_size[lane] = size;
+    form.set(&mut batch.meta, lane);
     batch.meta.timestamp[lane] = slot.timestamp;
     count(received, (len + tag) as u32);
     true
 }
 
-/// Whether a packet, of which the first bytes are here, is UDP that routers may fragment: only its
-/// segments can be.
-pub(crate) fn may_be_fragmented(bytes: &[u8]) -> bool {
+/// Whether a packet, of which the first bytes are here, is UDP that routers may fragment, alone or in a
+/// tunnel: only its segments can be. Segments of TCP can be smaller instead.
+pub(crate) fn may_be_fragmented(bytes: &[u8], offload: Offload) -> bool {
     const DONT_FRAGMENT: u8 = 0x40;
     let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
+    if offload.is_tcp() {
+        return false;
+    }
     let flags = bytes.get(usize::from(headers.l3) + 6).copied().unwrap_or_default();
-    headers.is_ipv4() && headers.ip_proto == UDP && flags & DONT_FRAGMENT == 0
+    let is_datagram = matches!(headers.ip_proto, UDP | GRE);
+    headers.is_ipv4() && is_datagram && flags & DONT_FRAGMENT == 0
 }
 
 /// Moves the addresses before the room that was left for a VLAN tag, and writes the tag.

@@ -159,6 +159,7 @@ impl Input for ReturningInput {
 struct ReturningOutput {
     queue: Queue<dyn Output>,
     takes_supers: bool,
+    takes_tunnelled_supers: bool,
     /// Packets that queues which are gone had accepted.
     lost: Lost,
 }
@@ -169,8 +170,11 @@ pub(super) fn outputs(
     places: &Arc<Places<dyn Output>>,
 ) -> Vec<Box<dyn Output>> {
     let output = |queue: Queue<dyn Output>| {
-        let takes_supers = queue.there.as_ref().is_some_and(|there| there.takes_supers());
-        Box::new(ReturningOutput { queue, takes_supers, lost: Lost::default() }) as _
+        let there = queue.there.as_ref();
+        let takes_supers = there.is_some_and(|there| there.takes_supers());
+        let takes_tunnelled_supers = there.is_some_and(|there| there.takes_tunnelled_supers());
+        let lost = Lost::default();
+        Box::new(ReturningOutput { queue, takes_supers, takes_tunnelled_supers, lost }) as _
     };
     queues(all, places).map(output).collect()
 }
@@ -228,6 +232,10 @@ impl Output for ReturningOutput {
 
     fn takes_supers(&self) -> bool {
         self.takes_supers
+    }
+
+    fn takes_tunnelled_supers(&self) -> bool {
+        self.takes_tunnelled_supers
     }
 
     fn flush(&mut self) -> Result<(), OutputFailure> {

@@ -77,10 +77,10 @@ impl TapInput {
         Sink { batch, received, .. }: &mut Sink<'_>,
     ) -> bool {
         let bytes = self.place.slot().bytes;
-        let size = (!may_be_fragmented(bytes)).then(|| offload.segment_size(bytes)).flatten();
-        let lane = size.and_then(|_| self.place.hand_over(batch));
-        let (Some(lane), Some(size)) = (lane, size) else { return false };
-        batch.meta.segment_size[lane] = size;
+        let form = (!may_be_fragmented(bytes, offload)).then(|| offload.division(bytes)).flatten();
+        let lane = form.and_then(|_| self.place.hand_over(batch));
+        let (Some(lane), Some(form)) = (lane, form) else { return false };
+        form.set(&mut batch.meta, lane);
         count(received, batch.meta.wire_len[lane]);
         true
     }

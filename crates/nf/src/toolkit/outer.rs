@@ -124,6 +124,16 @@ pub fn write_udp([source, destination]: [u16; 2], udp: &mut [u8], ip: &[u8]) {
     }
 }
 
+/// As [`write_udp`], for a super-packet, whose segments get checksums of their own if it has one: over IPv6
+/// it is not zero, and otherwise unspecified.
+pub fn write_udp_of_super([source, destination]: [u16; 2], udp: &mut [u8], ip: &[u8]) {
+    let checksum: u16 = if ip.len() >= header_len::IPV6 { u16::MAX } else { 0 };
+    let words = [source, destination, udp.len() as u16, checksum];
+    for (place, word) in udp.chunks_exact_mut(2).zip(words) {
+        place.copy_from_slice(&word.to_be_bytes());
+    }
+}
+
 /// Reparses packets that were parsed with decapsulation: an NF that routes or encapsulates packets
 /// goes by the outermost header.
 pub fn see_outermost(batch: &mut Batch, lanes: Lanes) {

@@ -135,6 +135,11 @@ impl NetworkFunction for Acl {
         }
     }
 
+    /// A super-packet in a tunnel is as good as its segments: they have the same headers.
+    fn takes_whole(&self, _batch: &Batch, _lane: usize) -> bool {
+        true
+    }
+
     fn figures(&self) -> Vec<(&'static str, u64)> {
         vec![("denied", self.denied), ("unmatched", self.unmatched)]
     }

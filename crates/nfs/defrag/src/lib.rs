@@ -155,6 +155,11 @@ impl NetworkFunction for Defrag {
         }
     }
 
+    /// A super-packet in a tunnel is as good as its segments: they are no fragments.
+    fn takes_whole(&self, _batch: &Batch, _lane: usize) -> bool {
+        true
+    }
+
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         writer.expect(self.table.len());
         self.table.records().try_for_each(|record| writer.record([record.id.flow()], &record))

@@ -113,6 +113,11 @@ impl NetworkFunction for Filter {
         }
     }
 
+    /// A super-packet in a tunnel is as good as its segments: they have the same headers.
+    fn takes_whole(&self, _batch: &Batch, _lane: usize) -> bool {
+        true
+    }
+
     fn figures(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("resets_sent", self.resets),

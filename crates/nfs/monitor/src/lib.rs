@@ -250,6 +250,11 @@ impl NetworkFunction for Monitor {
         self.write_pending();
     }
 
+    /// A super-packet in a tunnel is as good as its segments: they are counted.
+    fn takes_whole(&self, _batch: &Batch, _lane: usize) -> bool {
+        true
+    }
+
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {
         writer.expect(self.flows.len());
         self.flows.iter().try_for_each(|(flow, counts)| match flow.subject {

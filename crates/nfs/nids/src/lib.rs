@@ -441,6 +441,12 @@ impl NetworkFunction for Nids {
         self.inspect(batch, lanes, None, context);
     }
 
+    /// With `decapsulate` it inspects the inner packet of a tunnel, whose payload is whole in a super-packet;
+    /// without, the outer one, as one datagram: that of a divided NF cannot be segmented for it.
+    fn takes_whole(&self, _batch: &Batch, _lane: usize) -> bool {
+        true
+    }
+
     fn settle(&mut self, note: Note) {
         let Some(mut teller) = self.teller.take() else { return };
         if let Ok(note) = note.downcast::<(Arc<Engine>, Occasion)>() {

@@ -74,6 +74,11 @@ impl NetworkFunction for Refrag {
         }
     }
 
+    /// A super-packet in a tunnel is as good as its segments: they are no fragments.
+    fn takes_whole(&self, _batch: &Batch, _lane: usize) -> bool {
+        true
+    }
+
     fn figures(&self) -> Vec<(&'static str, u64)> {
         vec![("packets", self.packets), ("fragments", self.fragments)]
     }

@@ -110,6 +110,11 @@ impl NetworkFunction for Router {
         self.route(batch, lanes, None, context);
     }
 
+    /// A super-packet in a tunnel is as good as its segments: they have the same outermost header.
+    fn takes_whole(&self, _batch: &Batch, _lane: usize) -> bool {
+        true
+    }
+
     fn on_device(&mut self) -> Option<&mut dyn OnDevice> {
         Some(self)
     }
@@ -496,8 +501,8 @@ impl std::fmt::Display for Hex {
     }
 }
 
-/// Whether the segments of a super-packet fit into `mtu`. Those of TCP without "don't fragment" are
-/// made smaller where they do not: their receiver sees the same stream.
+/// Whether the segments of a super-packet fit into `mtu`. Those of TCP, in a tunnel or not, without "don't
+/// fragment" are made smaller where they do not: their receiver sees the same stream.
 fn fits(batch: &mut Batch, lane: usize, mtu: u16) -> bool {
     let Some(segments) = batch.segments(lane) else { return false };
     let before = segments.header_len() - usize::from(batch.headers(lane).l3);
@@ -505,8 +510,7 @@ fn fits(batch: &mut Batch, lane: usize, mtu: u16) -> bool {
     if usize::from(batch.meta.segment_size[lane]) <= most {
         return true;
     }
-    let shrinks =
-        most > 0 && batch.headers(lane).ip_proto == ip_proto::TCP && may_fragment(batch, lane);
+    let shrinks = most > 0 && segments.protocol() == ip_proto::TCP && may_fragment(batch, lane);
     if shrinks {
         batch.meta.segment_size[lane] = most as u16;
     }

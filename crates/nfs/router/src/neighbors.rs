@@ -53,6 +53,7 @@ pub(super) struct Held {
     pub(super) out_port: PortIndex,
     pub(super) received_at: u64,
     pub(super) segment_size: u16,
+    pub(super) inner_len: u16,
 }
 
 /// The state of a neighbour.
@@ -282,6 +283,7 @@ mod tests {
             out_port: port,
             received_at: 0,
             segment_size: 0,
+            inner_len: 0,
         }
     }
 

@@ -143,6 +143,7 @@ impl Router {
             out_port: on.output,
             received_at: batch.meta.received_at[lane],
             segment_size: batch.meta.segment_size[lane],
+            inner_len: batch.meta.inner_len[lane],
         };
         let waits = self.resolver.neighbors.hold(Neighbor(port, address), held);
         context.explain(lane, || {
@@ -233,6 +234,7 @@ impl Router {
             let Some(made) = made else { return };
             let (meta, new) = (&mut context.emitted().batch_of(made).meta, made.lane);
             meta.wire_len[new] = packet.wire_len;
+            meta.inner_len[new] = packet.inner_len;
             meta.packet_type[new] = packet.packet_type;
             meta.in_port[new] = packet.in_port;
             meta.out_port[new] = packet.out_port;

@@ -86,6 +86,13 @@ pub(super) struct Tunnel {
     pub(super) macs: [Option<[u8; 6]>; 2],
 }
 
+impl Tunnel {
+    /// Whether routers may fragment its packets.
+    pub(super) fn may_be_fragmented(&self) -> bool {
+        !self.dont_fragment && matches!(self.outer, OuterIp::V4 { .. })
+    }
+}
+
 /// The key of a packet's tunnel: source and destination address, the UDP port, or none for GRE, and
 /// the identifier.
 pub(super) type EndPoint = (IpAddr, IpAddr, Option<u16>, Option<u32>);

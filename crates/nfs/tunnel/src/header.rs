@@ -104,8 +104,8 @@ impl Header {
         Ok(Self { id, ether_type: u16::from_be_bytes([t0, t1]), len })
     }
 
-    /// The header of GRE, whose checksum covers all `bytes`.
-    pub(super) fn gre(bytes: &[u8]) -> Result<Self, DropReason> {
+    /// The header of GRE, whose checksum covers all `bytes`; that of a super-packet is unspecified.
+    pub(super) fn gre(bytes: &[u8], is_super: bool) -> Result<Self, DropReason> {
         let [flags, version, t0, t1] = *first(bytes)?;
         // Version 1 is PPTP's; routing (RFC 1701) is obsolete.
         if version & 7 != 0 || flags & ROUTING != 0 {
@@ -113,7 +113,7 @@ impl Header {
         }
         let mut len = 4;
         if flags & CHECKSUM != 0 {
-            if Checksum::default().add(bytes).finish() != 0 {
+            if !is_super && Checksum::default().add(bytes).finish() != 0 {
                 return Err(DropReason::BadChecksum);
             }
             len += 4;

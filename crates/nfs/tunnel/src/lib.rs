@@ -16,15 +16,23 @@ use thalweg_classify::{Classifier, Config, Lookup, SharedRules};
 use thalweg_packet::checksum::{ChecksumStatus, is_ipv4_header_bad, verify};
 use thalweg_packet::wire::ethertype::{self, TRANSPARENT_ETHERNET};
 use thalweg_packet::wire::header_len;
-use thalweg_packet::wire::ip_proto::{GRE, UDP};
-use thalweg_packet::{BATCH, Batch, Cut, Decapsulate, DropReason, Lanes, ParseStatus, field};
+use thalweg_packet::wire::ip_proto::{GRE, TCP, UDP};
+use thalweg_packet::{
+    BATCH, Batch, Cut, Decapsulate, DropReason, Field, FlowKey, Headers, Lanes,
+    MAX_SUPER_PACKET_LEN, ParseStatus, PortIndex, field, parse,
+};
 
 use config::{Options, Tunnel, Tunnels};
 use header::{Header, Protocol};
-use thalweg_nf::toolkit::outer::{Varying, congestion, see_outermost, write_udp};
+use thalweg_nf::toolkit::outer::{
+    Varying, congestion, see_outermost, write_udp, write_udp_of_super,
+};
 use thalweg_nf::{
     Blueprint, BuildError, Context, Environment, Grain, Kind, NetworkFunction, Section,
 };
+
+/// The most bytes of headers that a tunnel adds: Ethernet, IPv6, UDP, and its own.
+const MOST_HEADERS: usize = header_len::ETHERNET + header_len::IPV6 + header_len::UDP + 8;
 
 /// The kind, for the registry of a program.
 pub const KIND: Kind = Kind {
@@ -38,7 +46,7 @@ pub const KIND: Kind = Kind {
     ],
     chooses_output: false,
     keeps_names: false,
-    takes_supers: false,
+    takes_supers: true,
     runs_on_devices: false,
     bypass_hazard: Some("packets would leave outside of their tunnel"),
     options: || schemars::schema_for!(Options),
@@ -64,6 +72,7 @@ impl Blueprint for TunnelBlueprint {
         Box::new(TunnelEnds {
             tunnels: self.tunnels.clone(),
             classifier: Classifier::new(self.rules.clone(), Config::default()),
+            may_fragment: self.tunnels.all.iter().any(Tunnel::may_be_fragmented),
             ip_id: 0,
             figures: Figures::default(),
         })
@@ -85,6 +94,8 @@ struct Figures {
 struct TunnelEnds {
     tunnels: Arc<Tunnels>,
     classifier: Classifier,
+    /// Whether routers may fragment the packets of any tunnel.
+    may_fragment: bool,
     ip_id: u16,
     figures: Figures,
 }
@@ -96,7 +107,8 @@ impl NetworkFunction for TunnelEnds {
         let mut arrivals: ArrayVec<Arrival<'_>, BATCH> = ArrayVec::new();
         let mut others = Lanes::NONE;
         for lane in lanes {
-            match arrival(&tunnels, batch, lane) {
+            let packet = Outside::of(batch, lane);
+            match arrival(&tunnels, &packet, lane) {
                 Ok(None) => others.insert(lane),
                 Ok(Some(arrival)) => arrivals.push(arrival),
                 Err(reason) => context.drop(lane, reason),
@@ -108,6 +120,21 @@ impl NetworkFunction for TunnelEnds {
         if !others.is_empty() {
             self.put_in(&tunnels, batch, others, context);
         }
+    }
+
+    /// One that arrives from a tunnel, or that can be encapsulated: without a tunnel around it, with room
+    /// for headers, and TCP unless routers may not fragment the packets of the tunnel.
+    fn takes_whole(&self, batch: &Batch, lane: usize) -> bool {
+        let (key, headers) = parse(batch.bytes(lane), PortIndex::NONE, Decapsulate::No);
+        let bytes = batch.bytes(lane);
+        let packet = Outside { key: Key::Parsed(&key), headers, bytes, is_super: true };
+        if !matches!(arrival(&self.tunnels, &packet, lane), Ok(None)) {
+            return true;
+        }
+        let has_room = bytes.len() + MOST_HEADERS <= MAX_SUPER_PACKET_LEN;
+        let is_bare = batch.meta.inner_len[lane] == 0 && usize::from(headers.end) == bytes.len();
+        let is_tcp = headers.has_transport(TCP);
+        has_room && is_bare && (is_tcp || !self.may_fragment)
     }
 
     fn figures(&self) -> Vec<(&'static str, u64)> {
@@ -132,32 +159,70 @@ struct Arrival<'a> {
     end: usize,
 }
 
+/// What is seen of a packet from outside of its tunnel.
+struct Outside<'a> {
+    key: Key<'a>,
+    headers: Headers,
+    bytes: &'a [u8],
+    /// Whether it is a super-packet, whose checksums are unspecified.
+    is_super: bool,
+}
+
+/// The flow key of a packet: that of a lane is not a value of its own.
+#[derive(Clone, Copy)]
+enum Key<'a> {
+    Parsed(&'a FlowKey),
+    InBatch(&'a Batch, usize),
+}
+
+impl Key<'_> {
+    fn get(self, field: Field) -> u64 {
+        match self {
+            Self::Parsed(key) => key.get(field),
+            Self::InBatch(batch, lane) => batch.field(lane, field),
+        }
+    }
+
+    fn ipv6(self, field: [Field; 2]) -> IpAddr {
+        match self {
+            Self::Parsed(key) => Ipv6Addr::from(key.get128(field)).into(),
+            Self::InBatch(batch, lane) => Ipv6Addr::from(batch.key(lane).get128(field)).into(),
+        }
+    }
+}
+
+impl<'a> Outside<'a> {
+    fn of(batch: &'a Batch, lane: usize) -> Self {
+        let (headers, is_super) = (*batch.headers(lane), batch.is_super(lane));
+        Self { key: Key::InBatch(batch, lane), headers, bytes: batch.bytes(lane), is_super }
+    }
+}
+
 /// The tunnel that the packet of `lane` arrives from, if any.
 fn arrival<'a>(
     tunnels: &'a Tunnels,
-    batch: &Batch,
+    packet: &Outside<'_>,
     lane: usize,
 ) -> Result<Option<Arrival<'a>>, DropReason> {
-    let headers = *batch.headers(lane);
+    let &Outside { key, headers, bytes, is_super } = packet;
     let protocol = headers.ip_proto;
     if !matches!(protocol, UDP | GRE) || !headers.is_ipv4() && !headers.is_ipv6() {
         return Ok(None);
     }
-    let (source, destination) = addresses(batch, lane);
-    let port = (protocol == UDP).then(|| batch.field(lane, field::TP_DST) as u16);
+    let (source, destination) = addresses(key, &headers);
+    let port = (protocol == UDP).then(|| key.get(field::TP_DST) as u16);
     // Packets that are not from a peer, or to another port, are not parsed further.
     let end = tunnels.ports.get(&(source, destination, port));
     let Some(kind) = end else { return Ok(None) };
     if headers.fragment || headers.status != ParseStatus::Complete {
         return Err(DropReason::Malformed);
     }
-    let bytes = batch.bytes(lane);
     if is_ipv4_header_bad(bytes, &headers) {
         return Err(DropReason::BadChecksum);
     }
     let (at, mut end) = (usize::from(headers.payload), usize::from(headers.end));
     if protocol == UDP {
-        if verify(bytes, &headers) == ChecksumStatus::BadTransport {
+        if !is_super && verify(bytes, &headers) == ChecksumStatus::BadTransport {
             return Err(DropReason::BadChecksum);
         }
         let l4 = usize::from(headers.l4);
@@ -167,7 +232,7 @@ fn arrival<'a>(
     let header = match kind {
         Protocol::Vxlan => Header::vxlan(inside)?,
         Protocol::Geneve => Header::geneve(inside)?,
-        Protocol::Gre | Protocol::Gretap => Header::gre(inside)?,
+        Protocol::Gre | Protocol::Gretap => Header::gre(inside, is_super)?,
     };
     let Some(tunnel) = tunnels.ends.get(&(source, destination, port, header.id)) else {
         return Ok(None);
@@ -188,19 +253,17 @@ fn arrival<'a>(
     if ethernet && start + header_len::ETHERNET > end {
         return Err(DropReason::BadInnerPacket);
     }
-    let tos = batch.field(lane, field::NW_TOS) as u8;
+    let tos = key.get(field::NW_TOS) as u8;
     Ok(Some(Arrival { lane, tunnel, tos, ether_type: header.ether_type, start, end }))
 }
 
 /// Source and destination address of an IP packet.
-fn addresses(batch: &Batch, lane: usize) -> (IpAddr, IpAddr) {
-    if batch.headers(lane).is_ipv4() {
-        let of = |f| Ipv4Addr::from(batch.field(lane, f) as u32).into();
+fn addresses(key: Key<'_>, headers: &Headers) -> (IpAddr, IpAddr) {
+    if headers.is_ipv4() {
+        let of = |f| Ipv4Addr::from(key.get(f) as u32).into();
         (of(field::NW_SRC), of(field::NW_DST))
     } else {
-        let key = batch.key(lane);
-        let of = |f| Ipv6Addr::from(key.get128(f)).into();
-        (of(field::IPV6_SRC), of(field::IPV6_DST))
+        (key.ipv6(field::IPV6_SRC), key.ipv6(field::IPV6_DST))
     }
 }
 
@@ -248,8 +311,10 @@ impl TunnelEnds {
                 context.explain(lane, || "matches no tunnel".into());
                 continue;
             };
-            self.ip_id = self.ip_id.wrapping_add(1);
-            match encapsulate(tunnel, batch, lane, self.ip_id) {
+            // Each segment of a super-packet has a number of its own.
+            let first = self.ip_id.wrapping_add(1);
+            self.ip_id = self.ip_id.wrapping_add(batch.count_segments(Lanes::one(lane)) as u16);
+            match encapsulate(tunnel, batch, lane, first) {
                 Ok(()) => {
                     self.figures.encapsulated += 1;
                     context.explain(lane, || format!("encapsulated into tunnel '{}'", tunnel.name));
@@ -267,6 +332,7 @@ fn unwrap(batch: &mut Batch, arrival: &Arrival<'_>) {
     let &Arrival { lane, ether_type, start, end, .. } = arrival;
     let l3 = usize::from(batch.headers(lane).l3);
     batch.meta.cut[lane] = Cut::default();
+    batch.meta.inner_len[lane] = 0;
     batch.truncate(lane, end);
     if ether_type == TRANSPARENT_ETHERNET {
         batch.shrink_front(lane, start);
@@ -287,7 +353,7 @@ fn encapsulate(
     lane: usize,
     ip_id: u16,
 ) -> Result<(), DropReason> {
-    let headers = *batch.headers(lane);
+    let (headers, is_super) = (*batch.headers(lane), batch.is_super(lane));
     let ip = headers.is_ipv4() || headers.is_ipv6();
     let bare = tunnel.protocol == Protocol::Gre;
     if bare && !ip {
@@ -336,8 +402,16 @@ fn encapsulate(
     if let Some(port) = tunnel.port {
         let (before, udp) = bytes.split_at_mut(end);
         // The source port distinguishes flows for ECMP; it is a dynamic port (RFC 6335).
-        write_udp([0xc000 | entropy, port], udp, &before[link..]);
+        let (ports, ip) = ([0xc000 | entropy, port], &before[link..]);
+        if is_super {
+            write_udp_of_super(ports, udp, ip);
+        } else {
+            write_udp(ports, udp, ip);
+        }
     }
     batch.meta.cut[lane] = Cut::default();
+    if is_super {
+        batch.meta.inner_len[lane] = headers.end - headers.l3;
+    }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! Tunnels against themselves, our parser, scapy, and forged packets.
 
+mod supers;
+
 use proptest::prelude::*;
+use thalweg_packet::Nanoseconds;
 use thalweg_packet::write::PacketBuilder;
-use thalweg_packet::{Nanoseconds, PortIndex, parse};
 
 use super::*;
 use thalweg_testkit::peer::scapy_each;

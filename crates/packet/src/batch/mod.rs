@@ -140,6 +140,7 @@ impl Batch {
         self.meta.packet_type[lane] = packet.packet_type;
         self.meta.cut[lane] = packet.cut;
         self.meta.segment_size[lane] = packet.segment_size;
+        self.meta.inner_len[lane] = packet.inner_len;
         self.frames[lane] = Some(packet.frame);
         self.occupied.insert(lane);
         Ok(lane)
@@ -164,6 +165,7 @@ impl Batch {
             packet_type: self.meta.packet_type[lane],
             cut: self.meta.cut[lane],
             segment_size: self.meta.segment_size[lane],
+            inner_len: self.meta.inner_len[lane],
         })
     }
 

@@ -3,7 +3,8 @@
 //! A super-packet stands for several packets of one TCP or UDP flow that differ in little more than
 //! their payloads: those into which the sender's kernel left it to be segmented, or out of which the
 //! receiver's has put it together. It is one packet in a large frame, with the segment size in its
-//! metadata.
+//! metadata. It may be in a tunnel: then the segments are those of the packet inside, each behind a copy
+//! of all headers.
 
 use super::Batch;
 use crate::lanes::Lanes;
@@ -27,6 +28,7 @@ impl Batch {
             lane
         };
         self.meta.segment_size[lane] = segment_size;
+        self.meta.inner_len[lane] = 0;
         Some(lane)
     }
 
@@ -39,6 +41,17 @@ impl Batch {
         let sizes = self.meta.segment_size.iter().enumerate();
         let supers = sizes.fold(0, |lanes, (at, size)| lanes | u32::from(*size != 0) << at);
         self.occupied.and(Lanes(supers))
+    }
+
+    /// The lanes that hold super-packets in tunnels.
+    #[inline]
+    pub fn tunnelled_supers(&self) -> Lanes {
+        let supers = self.supers();
+        if supers.is_empty() {
+            return Lanes::NONE;
+        }
+        let inner = self.meta.inner_len.iter().enumerate();
+        supers.and(Lanes(inner.fold(0, |lanes, (at, len)| lanes | u32::from(*len != 0) << at)))
     }
 
     /// Whether `lane` holds a super-packet.
@@ -62,9 +75,13 @@ impl Batch {
         if !self.is_super(lane) {
             return None;
         }
-        // Whatever its headers were parsed for: the segments are those of the outer packet.
-        let (_, headers) = parse(self.bytes(lane), PortIndex::NONE, Decapsulate::No);
-        Segments::of(self.bytes(lane), &headers, self.meta.segment_size[lane])
+        let (bytes, size) = (self.bytes(lane), self.meta.segment_size[lane]);
+        // Whatever its headers were parsed for: the segments have all of them.
+        let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
+        match self.meta.inner_len[lane] {
+            0 => Segments::of(bytes, &headers, size),
+            len => Segments::in_tunnel(bytes, &headers, len, size),
+        }
     }
 
     /// The length of the longest packet that the packet of `lane` stands for: its own unless it is a

@@ -43,6 +43,14 @@ pub fn parse(bytes: &[u8], in_port: PortIndex, decapsulate: Decapsulate) -> (Flo
     (parser.key, parser.headers)
 }
 
+/// The headers from the network header of type `ether_type` at `at` on, as offsets in `bytes`.
+pub(crate) fn parse_network(bytes: &[u8], ether_type: u16, at: usize) -> Headers {
+    let bytes = &bytes[..bytes.len().min(u16::MAX as usize)];
+    let mut parser = Parser::new(bytes, PortIndex::NONE);
+    parser.network(ether_type, at);
+    parser.headers
+}
+
 /// The state of one parse.
 struct Parser<'a> {
     bytes: &'a [u8],

@@ -57,7 +57,7 @@ pub(crate) fn claim_output(
 ) -> Result<Vec<Box<dyn Output>>, RunError> {
     let queues = output.open(&OutputOpening { pool: &plan.pool, queues, stop })?;
     let whole = |port: Box<dyn Output>| -> Box<dyn Output> {
-        if plan.pool.large_frames() == 0 || port.takes_supers() {
+        if plan.pool.large_frames() == 0 || port.takes_tunnelled_supers() {
             return port;
         }
         Box::new(SegmentingOutput::new(port, &plan.pool))

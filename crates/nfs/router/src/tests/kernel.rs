@@ -418,3 +418,27 @@ proptest! {
         }
     }
 }
+
+/// The packet path would otherwise be held up by a burst of changes, or by memory that it frees.
+#[test]
+fn changes_leave_the_packet_path_nothing_to_apply_and_nothing_to_free() {
+    let mut followed = Followed::new();
+    let mut router = Router::new(followed.shared.clone());
+    let before = Arc::as_ptr(&router.view);
+    for _ in 0..20_000 {
+        // Two changes of one route, and the removal of both.
+        for step in ["add", "replace", "append", "del-first", "del-last"] {
+            followed.step(step);
+        }
+        followed.follow.settle();
+        router.take_up_view();
+    }
+    assert_eq!(Arc::as_ptr(&router.view), before, "routes change in place");
+    let old = Arc::downgrade(&router.view);
+    assert!(!followed.step("neighbor"));
+    router.take_up_view();
+    assert_ne!(Arc::as_ptr(&router.view), before, "neighbours are another view");
+    assert_eq!(old.strong_count(), 1, "the follower still has the former view");
+    followed.follow.settle();
+    assert_eq!(old.strong_count(), 0, "and frees it");
+}
