@@ -2,6 +2,7 @@
 
 mod hostile;
 mod pairs;
+mod testpmd;
 mod zero_copy;
 
 use std::sync::Arc;
