@@ -34,7 +34,8 @@ fn can_use_xdp() -> bool {
     is_root
 }
 
-/// Pings and downloads between two hosts, forwarded in the frames that received them. The hosts leave
+/// Pings and downloads between two hosts, forwarded in the frames that received them. A first ping
+/// resolves the neighbors, which may take a second on a busy machine. The hosts leave
 /// checksums to hardware that does not exist; the driver has them segment packets themselves.
 #[test]
 fn hosts_reach_each_other_by_af_xdp() {
@@ -52,6 +53,9 @@ fn hosts_reach_each_other_by_af_xdp() {
             "{REDIRECTED}host left 1; host right 2\n\
              $THALWEG run chain.toml --workers {workers} --json > report.json & run=$!\nredirected 2\n\
              for to in 10.2.0.2 fd02::2; do\n\
+                 for _ in $(seq 20); do\n\
+                     ip netns exec left ping -q -c 1 -W 1 $to > /dev/null && break\n\
+                 done\n\
                  ip netns exec left ping -q -c 50 -i 0.01 -W 2 -s 1000 $to | grep -o '50 received'\n\
              done\n\
              head -c 5000000 /dev/urandom > blob\n\
