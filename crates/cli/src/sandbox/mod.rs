@@ -125,6 +125,9 @@ impl Sandbox {
         rustix::thread::set_no_new_privs(true).map_err(|e| failed(format!("no_new_privs: {e}")))?;
         // The driver of a device opens and runs what it wants when it compiles a kernel.
         let has_driver = plan.pool.memory().kind() == MemoryKind::Foreign;
+        if privileges::uses_interfaces(plan) {
+            thalweg_io::note_sessions();
+        }
         let are_files_confined = !has_driver && files::confine(&folders).map_err(failed)?;
         let privileges = Privileges::reduce(plan, user.is_some()).map_err(failed)?;
         let filter = if calls::are_confinable() {

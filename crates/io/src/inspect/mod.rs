@@ -74,7 +74,7 @@ pub fn inspect(name: &str) -> io::Result<Inspected> {
         xdp: features::xdp_features(index as u32),
         interrupts: folder.as_deref().map(interrupts).unwrap_or_default(),
         steering: folder.as_deref().map(steering).unwrap_or_default(),
-        host_use: host::needs(name),
+        host_use: host::needs(name).ok().flatten(),
         driver,
     })
 }
