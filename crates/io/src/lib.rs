@@ -84,7 +84,10 @@ pub use filter::{FILTER, Filter, HAS_FILTERS};
 #[cfg(target_os = "linux")]
 pub use host::note_sessions;
 #[cfg(target_os = "linux")]
-pub use inspect::{Inspected, Offloads, Setting, XdpFeatures, inspect};
+pub use inspect::{
+    Inspected, Interrupt, Offloads, PciDevice, Setting, XdpFeatures, has_iommu, inspect,
+    pci_network_devices,
+};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };
