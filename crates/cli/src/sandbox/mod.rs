@@ -115,6 +115,9 @@ impl Sandbox {
         let _ = own.export.map(std::fs::create_dir_all);
         let name = user::current();
         let user = User::of(plan)?;
+        if user.is_none() && user::stays_root(plan) {
+            log::warn!("the run stays root, since there is no user 'thalweg': {}", user::REMEDY);
+        }
         if let Some(user) = &user {
             check_files(user, plan, own)?;
         }
@@ -122,12 +125,12 @@ impl Sandbox {
         folders.read.extend(own.import.map(Path::to_owned));
         folders.written.extend(own.export.map(Path::to_owned));
         own.written.iter().chain(&own.created).for_each(|path| folders.add_written(path));
-        rustix::thread::set_no_new_privs(true).map_err(|e| failed(format!("no_new_privs: {e}")))?;
-        // The driver of a device opens and runs what it wants when it compiles a kernel.
-        let has_driver = plan.pool.memory().kind() == MemoryKind::Foreign;
         if privileges::uses_interfaces(plan) {
             thalweg_io::note_sessions();
         }
+        rustix::thread::set_no_new_privs(true).map_err(|e| failed(format!("no_new_privs: {e}")))?;
+        // The driver of a device opens and runs what it wants when it compiles a kernel.
+        let has_driver = plan.pool.memory().kind() == MemoryKind::Foreign;
         let are_files_confined = !has_driver && files::confine(&folders).map_err(failed)?;
         let privileges = Privileges::reduce(plan, user.is_some()).map_err(failed)?;
         let filter = if calls::are_confinable() {
