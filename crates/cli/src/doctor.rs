@@ -10,6 +10,7 @@ use std::process::Command;
 use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_cpu::cores;
+use thalweg_io::PciDevice;
 use thalweg_source::visible;
 
 use crate::args;
@@ -55,6 +56,8 @@ pub fn doctor(options: &args::Doctor) -> Result<(), Failure> {
             has_huge_pages: memory_value("HugePages_Free").is_some_and(|free| free > 0),
             may_open: thalweg_io::may_use_interfaces().map_err(|e| e.to_string()),
             cores: interfaces::permitted(),
+            nodes: cores::nodes(),
+            has_iommu: thalweg_io::has_iommu(),
         }),
     };
     let mut out = io::stdout().lock();
@@ -239,7 +242,7 @@ fn libraries() -> Vec<Finding> {
         ("nDPI", "libndpi.so", NDPI),
         ("DPDK", "librte_eal.so", DPDK),
         ("libxdp", "libxdp.so", "nothing: AF_XDP ports do without it"),
-        ("OpenCL", "libOpenCL.so", "nothing yet for chains; thalweg devices lists what it finds"),
+        ("OpenCL", "libOpenCL.so", "NFs on its devices: at = \"opencl:0\" in an NF"),
     ];
     let known = ["ldconfig", "/sbin/ldconfig"]
         .iter()
@@ -271,13 +274,6 @@ fn sandbox() -> impl Iterator<Item = Finding> {
 }
 
 fn devices() -> Vec<Finding> {
-    let names = |folder: &str, keep: fn(&str) -> bool| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| keep(n)).collect();
-        names.sort();
-        names
-    };
     let mut interfaces = thalweg_io::interfaces();
     interfaces.retain(|name| name != "lo");
     let allowed = thalweg_io::may_use_interfaces();
@@ -285,30 +281,74 @@ fn devices() -> Vec<Finding> {
     if let Err(e) = &allowed {
         detail = format!("{detail}: {e}");
     }
-    let mut gpus = names("/dev", |n| n.starts_with("nvidia") && n[6..].parse::<u8>().is_ok());
-    gpus.extend(names("/dev/dri", |n| n.starts_with("renderD")));
+    let interfaces = Finding {
+        group: "devices",
+        name: "network interfaces",
+        found: !interfaces.is_empty() && allowed.is_ok(),
+        detail,
+        gain: "live inputs and outputs, as root or with CAP_NET_RAW",
+    };
+    let mut all = vec![interfaces];
+    all.extend(for_dpdk(&thalweg_io::pci_network_devices()));
+    all.push(accelerators());
+    all
+}
+
+/// What DPDK needs for hardware.
+fn for_dpdk(devices: &[PciDevice]) -> [Finding; 3] {
     let vfio = Path::new("/dev/vfio/vfio").exists();
-    vec![
+    let of = |device: &PciDevice| {
+        let driver = device.driver.as_deref().unwrap_or("no driver");
+        let iommu = if device.has_iommu { "" } else { ", no IOMMU" };
+        format!("{} ({driver}{iommu})", device.address)
+    };
+    [
         Finding {
             group: "devices",
-            name: "network interfaces",
-            found: !interfaces.is_empty() && allowed.is_ok(),
-            detail,
-            gain: "live inputs and outputs, as root or with CAP_NET_RAW",
+            name: "IOMMU",
+            found: thalweg_io::has_iommu(),
+            detail: String::new(),
+            gain: "vfio-pci keeps devices to the memory of their program: intel_iommu=on or \
+                   amd_iommu=on at boot",
         },
         Finding {
             group: "devices",
             name: "VFIO",
             found: vfio,
-            detail: String::new(),
+            detail: if vfio { String::new() } else { "modprobe vfio-pci".into() },
             gain: "hardware for DPDK ports: devices that are bound to vfio-pci",
         },
         Finding {
             group: "devices",
-            name: "GPU",
-            found: !gpus.is_empty(),
-            detail: gpus.join(", "),
-            gain: "nothing yet: no GPU functions in this version",
+            name: "PCI devices for DPDK",
+            found: devices.iter().any(PciDevice::is_for_programs),
+            detail: devices.iter().map(of).collect::<Vec<_>>().join(", "),
+            gain: "dpdk = \"ADDRESS\"; dpdk-devbind.py --bind=vfio-pci ADDRESS takes one from the kernel",
         },
     ]
+}
+
+/// What NFs can run on in addition to the cores, as `thalweg devices` finds it.
+fn accelerators() -> Finding {
+    let (devices, no_opencl) = thalweg_accel::devices();
+    let no_cuda = thalweg_accel::cuda_devices().err();
+    let gpus = devices.iter().filter(|device| device.kind == "gpu");
+    let gpus: Vec<_> = gpus.map(|gpu| format!("{} {}", gpu.place, gpu.name)).collect();
+    let others = devices.iter().filter(|device| device.kind != "gpu");
+    let others: Vec<_> = others.map(|device| device.place.as_str()).collect();
+    let why = [no_opencl.map(|why| why.to_string()), no_cuda.map(|why| why.to_string())];
+    let detail = if gpus.is_empty() {
+        let why = why.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let why = if why.is_empty() { why } else { format!(": {why}") };
+        format!("only {}{why}", others.join(", "))
+    } else {
+        gpus.join(", ")
+    };
+    Finding {
+        group: "devices",
+        name: "GPU",
+        found: !gpus.is_empty(),
+        detail,
+        gain: "NFs ipsec, nids and router on it: at = \"gpu\"; thalweg devices shows what it can",
+    }
 }

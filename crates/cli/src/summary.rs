@@ -22,6 +22,7 @@ pub fn show(out: &mut impl Write, report: &Report, width: Option<usize>) -> io::
         workers.and_then(table),
         passed_over(report, width),
         link_events(report, width),
+        device_drops(report, width),
         chain_drops(report, width),
     ];
     sections.into_iter().flatten().try_for_each(|section| writeln!(out, "\n{section}"))
@@ -94,6 +95,15 @@ fn link_events(report: &Report, width: Option<usize>) -> Option<String> {
     let outputs = report.outputs.iter().map(|port| ("output", port));
     let lines: Vec<_> = inputs.chain(outputs).filter_map(of_port).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// The packets that interfaces have dropped before inputs could have them.
+fn device_drops(report: &Report, width: Option<usize>) -> Option<String> {
+    let inputs = report.inputs.iter().filter(|port| port.device_drops > 0);
+    let counts: Vec<_> =
+        inputs.map(|port| format!("{} {}", port.name, port.device_drops)).collect();
+    let lead = "dropped by interfaces before inputs had them: ";
+    (!counts.is_empty()).then(|| wrapped(lead, counts, ", ", width))
 }
 
 fn chain_drops(report: &Report, width: Option<usize>) -> Option<String> {

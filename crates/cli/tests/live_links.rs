@@ -298,6 +298,99 @@ fn the_interface_by_which_the_host_is_reached_needs_force() {
     );
 }
 
+/// Serves at a port as a server of SSH does, until it is terminated.
+const SERVER: &str = r#"
+import socket, sys, time
+open("/proc/self/comm", "w").write("sshd")
+server = socket.create_server(("198.51.100.1", int(sys.argv[1])))
+open("serving", "w").close()
+peers = []
+while True:
+    peers.append(server.accept())
+"#;
+
+/// Default routes of several next hops, of next-hop objects, of other tables, and in two halves; sessions
+/// of SSH at a server's other port, and those that only the environment of a parent names. Their local
+/// address is on the loopback, or on a VLAN over a bridge over the interface.
+#[test]
+fn other_routes_and_sessions_need_force_as_well() {
+    let chain = "routes = 'routes.csv'\n[input.i]\ngenerate = { packets = 10 }\n\
+        [output.o]\ninterface = 'far'\n";
+    let files = [("far.toml", chain), ("routes.csv", "*,ingress,egress\n"), ("server.py", SERVER)];
+    let folder = folder(&files);
+    let script = r#"
+ip netns add other
+ip link add near type veth peer name x
+ip link set near up
+ip link add far type veth peer name eth0 netns other
+ip link set far up
+ip -n other link set eth0 up
+sysctl -qw net.ipv6.conf.far.disable_ipv6=0
+ip addr add 192.0.2.1/24 dev far
+ip -n other addr add 192.0.2.9/24 dev eth0
+try() {
+    $THALWEG run far.toml --duration 100ms > /dev/null 2> err && echo $1 runs && return
+    echo $1 $(grep -oE 'a session of SSH|default route(, by [a-z0-9.]*)?' err)
+}
+try plain
+ip route add default nexthop dev near nexthop via 192.0.2.2
+try second-hop
+ip route del default
+ip nexthop add id 1 via 192.0.2.2 dev far
+ip nexthop add id 2 group 1
+sysctl -qw net.ipv4.nexthop_compat_mode=0
+ip route add default nhid 2
+try object
+ip route del default
+ip route add default via 192.0.2.2 table 1000
+try no-rule
+ip rule add from 192.0.2.1 lookup 1000
+try rule
+ip rule del lookup 1000
+ip route add 0.0.0.0/1 via 192.0.2.2
+ip route add 128.0.0.0/1 via 192.0.2.2
+try halves
+ip route del 0.0.0.0/1
+ip route del 128.0.0.0/1
+ip -6 route add 8000::/1 dev far
+try ipv6-half
+ip -6 route del 8000::/1
+try plain
+ip addr add 198.51.100.1/32 dev lo
+ip -n other route add 198.51.100.1 via 192.0.2.1
+SSH_CONNECTION='192.0.2.9 1 198.51.100.1 22' try loopback
+SSH_CONNECTION='192.0.2.9 1 198.51.100.77 22' try elsewhere
+export -f try
+SSH_CONNECTION='192.0.2.9 1 198.51.100.1 22' bash -c 'unset SSH_CONNECTION; try parent; true'
+python3 server.py 2022 & server=$!
+for _ in $(seq 100); do [ -e serving ] && break; sleep 0.05; done
+try listening
+ip netns exec other python3 -c '
+import socket, time
+peer = socket.create_connection(("198.51.100.1", 2022))
+open("connected", "w").close()
+time.sleep(60)' & client=$!
+for _ in $(seq 100); do [ -e connected ] && break; sleep 0.05; done
+try other-port
+kill $client $server
+ip link add br0 type bridge
+ip link set far master br0
+ip link set br0 up
+ip link add link br0 name br0.7 type vlan id 7
+ip link set br0.7 up
+ip route add default dev br0.7
+try stacked
+"#;
+    let Some(printed) = laboratory(folder.path(), script) else { return };
+    assert_eq!(
+        printed,
+        "plain runs\nsecond-hop default route\nobject default route\nno-rule runs\n\
+        rule default route\nhalves default route\nipv6-half default route\nplain runs\n\
+        loopback a session of SSH\nelsewhere runs\nparent a session of SSH\nlistening runs\n\
+        other-port a session of SSH\nstacked default route, by br0.7\n"
+    );
+}
+
 /// What the host sends by 'one' arrives at 'two'. Both were made by others, and 'one' is made anew.
 #[test]
 fn a_tap_device_is_taken_again_when_it_is_made_anew() {

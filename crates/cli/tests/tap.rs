@@ -142,3 +142,24 @@ fn what_is_no_tap_or_is_in_use_is_one_error() {
     let Some(out) = laboratory(folder.path(), &script) else { return };
     assert_eq!(out, "an interface of this name that is no TAP device\nanother program has it\n");
 }
+
+/// A run that is stopped takes no packets, so that a queue of ten has no room for most of 300.
+#[test]
+fn packets_that_a_device_has_no_room_for_are_counted() {
+    let chain = "routes = 'routes.csv'\n[input.own]\ntap = 'own'\n\
+        addresses = ['192.0.2.1/24']\n[output.o]\ndiscard = true\n";
+    let folder = folder(&[("chain.toml", chain), ("routes.csv", "*,ingress,o\n")]);
+    let script = format!(
+        "{MADE}$THALWEG run chain.toml --json > report.json & run=$!\nmade own\nsleep 0.3\n\
+         ip link set own txqueuelen 10\n\
+         ip neigh add 192.0.2.9 lladdr 02:00:00:00:00:02 dev own\nkill -STOP $run\n\
+         for n in $(seq 300); do echo $n > /dev/udp/192.0.2.9/9; done\nkill -CONT $run\nsleep 0.7\n\
+         awk '$1 == \"own:\" {{ print $13 }}' /proc/net/dev\nkill -INT $run\nwait $run\n"
+    );
+    let Some(out) = laboratory(folder.path(), &script) else { return };
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    let missed = &report["inputs"][0]["drops"]["receive-ring-full"];
+    assert_eq!(missed.to_string(), out.trim(), "{report}");
+    assert!(missed.as_u64() > Some(200), "{report}");
+}

@@ -154,7 +154,7 @@ fn of_links(inputs: &[PortReport], outputs: &[PortReport]) -> Family {
     })
 }
 
-fn of_inputs(inputs: &[PortReport]) -> [Family; 6] {
+fn of_inputs(inputs: &[PortReport]) -> [Family; 7] {
     let mut families = [
         counter("thalweg_input_packets", "Packets that arrived at an input."),
         counter("thalweg_input_bytes", "Their bytes."),
@@ -171,10 +171,14 @@ fn of_inputs(inputs: &[PortReport]) -> [Family; 6] {
             "thalweg_input_queue_packets",
             "Packets that arrived at a queue of an input that has several.",
         ),
+        counter(
+            "thalweg_input_device_dropped_packets",
+            "Packets that the interface of an input has dropped before the input had them.",
+        ),
     ];
     for port in inputs {
         let labels = [("port", &*port.name)];
-        let [packets, bytes, drops, outside, filtered, queues] = families;
+        let [packets, bytes, drops, outside, filtered, queues, device] = families;
         families = [
             packets.sample(&labels, port.packets as f64),
             bytes.sample(&labels, port.bytes as f64),
@@ -182,6 +186,7 @@ fn of_inputs(inputs: &[PortReport]) -> [Family; 6] {
             outside.sample(&labels, port.outside as f64),
             filtered.sample(&labels, port.filtered as f64),
             by_queue(queues, port),
+            device.sample(&labels, port.device_drops as f64),
         ];
     }
     families

@@ -289,6 +289,12 @@ pub struct PortReport {
     pub filtered: u64,
     /// Packets dropped or lost there, by reason.
     pub drops: IndexMap<&'static str, u64>,
+    /// Packets that the network interface of an input, its driver or the kernel has dropped on receipt, before
+    /// the port could have them, since it was opened: as far as the kernel counts them (the received
+    /// packets `dropped` and `missed` of `ip -s link`). They are not in `drops`, but for AF_XDP the kernel may
+    /// count some in both. Absent if there are none, and in the intervals of a run.
+    #[serde(skip_serializing_if = "is_none")]
+    pub device_drops: u64,
     /// The counts of each of its queues, in their order; absent if it has one, and in the intervals of a
     /// run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -544,6 +550,7 @@ fn ports<B: PortBlueprint + ?Sized>(plans: &[PortPlan<B>], totals: &PortTotals) 
         outside: counts.passed_over.outside,
         filtered: counts.passed_over.filtered,
         drops: by_name(&counts.drops),
+        device_drops: plan.events().and_then(LinkEvents::device_drops).unwrap_or(0),
         queues: if queues.len() < 2 {
             Vec::new()
         } else {

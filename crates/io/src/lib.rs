@@ -82,7 +82,12 @@ pub use discard::DiscardOutput;
 pub use dpdk::HAS_DPDK;
 pub use filter::{FILTER, Filter, HAS_FILTERS};
 #[cfg(target_os = "linux")]
-pub use inspect::{Inspected, Offloads, Setting, XdpFeatures, inspect};
+pub use host::note_sessions;
+#[cfg(target_os = "linux")]
+pub use inspect::{
+    Inspected, Interrupt, Offloads, PciDevice, Setting, XdpFeatures, has_iommu, inspect,
+    pci_network_devices,
+};
 pub use interface::{
     InterfaceInput, InterfaceOutput, check_interface, interfaces, may_use_interfaces,
 };

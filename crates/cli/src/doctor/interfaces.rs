@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 use thalweg_cpu::cores;
-use thalweg_io::{Inspected, Setting};
+use thalweg_io::{HAS_DPDK, Inspected, Interrupt, Setting};
 use thalweg_source::visible;
 
 use crate::report::{columns, plain_table, wrapped};
@@ -21,6 +21,9 @@ pub(super) struct Interface {
     driver: Option<String>,
     /// The state of its link, in words.
     link: String,
+    /// The memory node that its device is at (NUMA); absent if it is at none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_node: Option<u32>,
     /// The kinds of ports that can have it, and how.
     modes: Vec<Mode>,
     /// What stands in the way, and how to mend it.
@@ -58,8 +61,27 @@ pub(super) struct Machine {
     pub(super) has_huge_pages: bool,
     /// Whether the system permits to open interfaces.
     pub(super) may_open: Result<(), String>,
-    /// The cores that this program may use.
-    pub(super) cores: u32,
+    /// The cores that this program may use, in order; at least one.
+    pub(super) cores: Vec<u32>,
+    /// The cores of each memory node.
+    pub(super) nodes: Vec<(u32, Vec<u32>)>,
+    /// Whether the kernel uses an IOMMU.
+    pub(super) has_iommu: bool,
+}
+
+impl Machine {
+    fn core_count(&self) -> u32 {
+        u32::try_from(self.cores.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The cores near to a device: those of its memory node that this program may use; all if there are
+    /// none.
+    fn near(&self, node: Option<u32>) -> Vec<u32> {
+        let of = self.nodes.iter().find(|(number, _)| Some(*number) == node);
+        let is_near = |core: &u32| of.is_some_and(|(_, cores)| cores.contains(core));
+        let near: Vec<_> = self.cores.iter().copied().filter(is_near).collect();
+        if near.is_empty() { self.cores.clone() } else { near }
+    }
 }
 
 /// All interfaces but the loopback.
@@ -78,6 +100,7 @@ impl Interface {
             name: found.name.clone(),
             driver: found.driver.clone(),
             link: link.unwrap_or_else(|| "state unknown".into()),
+            memory_node: found.node,
             modes: modes(found, machine),
             obstacles: obstacles(found, machine),
         }
@@ -120,7 +143,41 @@ fn modes(found: &Inspected, machine: &Machine) -> Vec<Mode> {
         let detail = "its other end, unless another program has it";
         modes.push(mode("tap", Some(true), detail, "the host's own traffic"));
     }
+    let (can_dpdk, of_dpdk) = of_dpdk(found, machine);
+    let gain = match &found.pci {
+        Some(_) => "no kernel on the way, and no copy",
+        None => "nothing over 'interface': the driver copies packets of a packet socket",
+    };
+    modes.push(mode("dpdk", Some(can_dpdk), &of_dpdk, gain));
     modes
+}
+
+/// Whether DPDK can have an interface at this moment, and what is needed for that.
+fn of_dpdk(found: &Inspected, machine: &Machine) -> (bool, String) {
+    let Some(address) = &found.pci else {
+        let device = format!("net_af_packet0,iface={}", found.name);
+        return match HAS_DPDK {
+            true => (true, device),
+            false => (false, format!("{device}, in a build with the feature dpdk")),
+        };
+    };
+    let driver = found.driver.as_deref().unwrap_or("none");
+    // Their drivers in DPDK leave the interface to the kernel.
+    if matches!(driver, "mlx4_en" | "mlx5_core" | "mana") {
+        let detail = format!("{address}, with the kernel's driver {driver}");
+        return (HAS_DPDK, detail);
+    }
+    let mut detail = format!(
+        "{address} is bound to {driver}, and not to vfio-pci: modprobe vfio-pci && dpdk-devbind.py \
+         --bind=vfio-pci {address}; the kernel has no {} then",
+        found.name
+    );
+    if !machine.has_iommu {
+        detail += "; there is no IOMMU: echo 1 > \
+                   /sys/module/vfio/parameters/enable_unsafe_noiommu_mode first, and the device can \
+                   write to any memory";
+    }
+    (false, detail)
 }
 
 /// What stands in the way.
@@ -149,6 +206,10 @@ fn obstacles(found: &Inspected, machine: &Machine) -> Vec<Obstacle> {
         let gain = "super-packets for 'interface' ports, so fewer packets";
         add("GRO is off".into(), gain, format!("ethtool -K {name} gro on"));
     }
+    for work in &found.offloads.idle {
+        let (what, gain) = of_offload(work);
+        add(what.into(), gain, format!("ethtool -K {name} {work} on"));
+    }
     // A veth has the flag, and never takes it.
     let is_hardware = !found.interrupts.is_empty();
     if found.offloads.vlan == Some(true) && is_hardware {
@@ -156,14 +217,15 @@ fn obstacles(found: &Inspected, machine: &Machine) -> Vec<Obstacle> {
         add(what, "VLAN tags in 'xdp' ports", format!("ethtool -K {name} rxvlan off"));
     }
     if let Some(queues) = found.queues {
-        of_queues(name, queues, machine.cores, &mut add);
+        of_queues(name, queues, machine.core_count(), &mut add);
     }
     if let Some(Setting { now, most }) = found.receive_ring.filter(|ring| ring.now < ring.most) {
         let what = format!("its receive rings have {now} of {most} slots");
         add(what, "fewer losses in bursts", format!("ethtool -G {name} rx {most}"));
     }
-    of_interrupts(found, machine.cores, &mut add);
-    of_steering(found, machine.cores, &mut add);
+    of_interrupts(found, machine, &mut add);
+    of_steering(found, &machine.cores, &mut add);
+    of_node(found, machine, &mut add);
     let can_zero_copy = found.xdp.is_some_and(|xdp| xdp.zero_copy);
     if can_zero_copy && !machine.has_huge_pages {
         let command = "sysctl vm.nr_hugepages=64, and huge_pages = true in [memory]".into();
@@ -183,28 +245,96 @@ fn of_queues(name: &str, Setting { now, most }: Setting, cores: u32, add: &mut A
     }
 }
 
-/// Interrupts of several queues that all go to one core.
-fn of_interrupts(found: &Inspected, cores: u32, add: &mut Add<'_>) {
-    let [(first, core), rest @ ..] = &*found.interrupts else { return };
-    let is_one = core.parse::<u32>().is_ok();
-    if cores < 2 || rest.is_empty() || !is_one || rest.iter().any(|(_, other)| other != core) {
+/// What is off of the work that the driver or the kernel can do, and what it gains.
+fn of_offload(work: &str) -> (&'static str, &'static str) {
+    match work {
+        "tx" => {
+            ("checksums of sent packets are not left to it (tx)", "less work for each packet sent")
+        }
+        "rx" => ("it checks no checksums of received packets (rx)", "less work for the kernel"),
+        "tso" => {
+            ("TSO is off", "super-packets that 'interface' ports send, segmented by the hardware")
+        }
+        _ => ("GSO is off", "super-packets of hosts on this machine, which stay whole"),
+    }
+}
+
+/// Those of the interrupts that received packets cause: as far as their names show it, not those of sending,
+/// and of changes of the device.
+fn of_receipt(interrupts: &[Interrupt]) -> Vec<&Interrupt> {
+    const OTHERS: [&str; 8] =
+        ["config", "control", "output", "async", "-tx-", "misc", "mgmt", "pages"];
+    let is_other = |name: &str| OTHERS.iter().any(|other| name.contains(other));
+    let named = interrupts.iter().filter(|one| !one.name.is_empty() && !is_other(&one.name));
+    let named: Vec<_> = named.collect();
+    if named.is_empty() { interrupts.iter().collect() } else { named }
+}
+
+/// Interrupts of several queues that go to fewer cores than they could, or to cores far from the device.
+fn of_interrupts(found: &Inspected, machine: &Machine, add: &mut Add<'_>) {
+    let near = machine.near(found.node);
+    let interrupts = of_receipt(&found.interrupts);
+    // Where the kernel picks one of several cores, it spreads them itself.
+    let one_core = |one: &&Interrupt| one.cores.parse::<u32>().ok();
+    let Some(at) = interrupts.iter().map(one_core).collect::<Option<Vec<_>>>() else { return };
+    let mut used = at.clone();
+    used.sort_unstable();
+    used.dedup();
+    let wanted = interrupts.len().min(near.len());
+    let is_far = found.node.is_some()
+        && near.len() < machine.cores.len()
+        && used.iter().any(|core| !near.contains(core) && machine.cores.contains(core));
+    let what = if used.len() < wanted {
+        let (count, cores) = (interrupts.len(), cores::as_text(&used));
+        format!("{count} interrupts of received packets go to core {cores}, of {wanted} that could")
+    } else if is_far {
+        let cores = cores::as_text(&used);
+        let node = found.node.unwrap_or_default();
+        format!("its interrupts go to core {cores}, and its device is at memory node {node}")
+    } else {
+        return;
+    };
+    let wanted = interrupts.iter().zip(near.iter().cycle()).zip(&at);
+    let moved = wanted.filter(|((_, core), at)| core != at);
+    let commands = moved.map(|((one, core), _)| {
+        format!("echo {core} > /proc/irq/{}/smp_affinity_list", one.number)
+    });
+    let command = commands.collect::<Vec<_>>().join("; ");
+    add(what, "the work of its queues on several cores, near to its device", command);
+}
+
+/// A device at a memory node where this program may use no core.
+fn of_node(found: &Inspected, machine: &Machine, add: &mut Add<'_>) {
+    let of = machine.nodes.iter().find(|(number, _)| Some(*number) == found.node);
+    let Some((node, there)) = of.filter(|(_, there)| !there.is_empty()) else { return };
+    if machine.nodes.len() < 2 || there.iter().any(|core| machine.cores.contains(core)) {
         return;
     }
-    let last = rest.last().map_or(first, |(number, _)| number);
-    let what = format!("its interrupts {first} to {last} all go to core {core}");
-    let command = "echo CORE > /proc/irq/NUMBER/smp_affinity_list, for each; or irqbalance".into();
-    add(what, "the work of its queues on several cores", command);
+    let list = cores::as_text(there);
+    let what = format!("its device is at memory node {node}, where this program may use no core");
+    let command = format!("taskset -c {list} thalweg run CHAIN, and cores = \"{list}\" in [run]");
+    add(what, "packets in memory near to the device", command);
+}
+
+/// The mask of cores as the kernel reads it: words of 32 bits in hexadecimal, the highest first.
+fn mask(cores: &[u32]) -> String {
+    let highest = cores.iter().max().map_or(0, |core| core / 32);
+    let word = |at: u32| {
+        let of = cores.iter().filter(|core| *core / 32 == at);
+        of.fold(0u32, |word, core| word | 1 << (core % 32))
+    };
+    let rest = (0..highest).rev().map(|at| format!(",{:08x}", word(at)));
+    std::iter::once(format!("{:x}", word(highest))).chain(rest).collect()
 }
 
 /// One receive queue whose packets the kernel does not spread.
-fn of_steering(found: &Inspected, cores: u32, add: &mut Add<'_>) {
+fn of_steering(found: &Inspected, cores: &[u32], add: &mut Add<'_>) {
     let is_none = |mask: &str| mask.bytes().all(|byte| matches!(byte, b'0' | b','));
     match &*found.steering {
-        [(queue, mask)] if is_none(mask) && cores > 1 && !found.is_tap => {
+        [(queue, present)] if is_none(present) && cores.len() > 1 && !found.is_tap => {
             let what =
                 "its one receive queue has the kernel's work on one core (RPS is off)".into();
-            let mask = format!("{:x}", (1_u128 << cores.min(64)) - 1);
-            let name = &found.name;
+            let (mask, name) = (mask(cores), &found.name);
             let command = format!("echo {mask} > /sys/class/net/{name}/queues/{queue}/rps_cpus");
             add(what, "that work on several cores, for 'interface' ports", command);
         }
@@ -220,10 +350,14 @@ fn of_steering(found: &Inspected, cores: u32, add: &mut Add<'_>) {
     }
 }
 
-/// The number of cores that this program may use.
-pub(super) fn permitted() -> u32 {
-    let cores = cores::permitted().len();
-    u32::try_from(cores).unwrap_or(u32::MAX).max(1)
+/// The cores that this program may use.
+pub(super) fn permitted() -> Vec<u32> {
+    let cores = cores::permitted();
+    if cores.is_empty() {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        return (0..u32::try_from(count).unwrap_or(u32::MAX)).collect();
+    }
+    cores.to_vec()
 }
 
 /// The governors that set the clocks of the permitted cores; empty where the kernel sets none.
@@ -243,7 +377,9 @@ pub(super) fn show(out: &mut impl Write, interfaces: &[Interface]) -> io::Result
     for interface in interfaces {
         let lead = format!("interface {}: ", visible(&interface.name));
         let driver = visible(interface.driver.as_deref().unwrap_or("no driver")).into_owned();
-        writeln!(out, "\n{}", wrapped(&lead, [&driver, &interface.link], ", ", columns()))?;
+        let mut parts = vec![driver, interface.link.clone()];
+        parts.extend(interface.memory_node.map(|node| format!("at memory node {node}")));
+        writeln!(out, "\n{}", wrapped(&lead, parts, ", ", columns()))?;
         let mut table = plain_table(&["port", "can", "because", "what it gains"]);
         for Mode { port, available, detail, gain } in &interface.modes {
             let can = available.map_or("?", |available| if available { "yes" } else { "no" });
@@ -263,81 +399,4 @@ pub(super) fn show(out: &mut impl Write, interfaces: &[Interface]) -> io::Result
 }
 
 #[cfg(test)]
-mod tests {
-    use thalweg_io::{Offloads, XdpFeatures, kind::Link};
-
-    use super::*;
-
-    /// A NIC as it comes, of which nothing is set well.
-    fn card() -> Inspected {
-        Inspected {
-            name: "eth1".into(),
-            driver: Some("mlx5_core".into()),
-            is_ethernet: true,
-            is_tap: false,
-            link: Some(Link { up: Some(false), ..Link::default() }),
-            queues: Some(Setting { now: 1, most: 63 }),
-            receive_ring: Some(Setting { now: 1024, most: 8192 }),
-            offloads: Offloads { lro: Some(true), gro: Some(false), vlan: Some(true) },
-            xdp: Some(XdpFeatures { redirects: true, zero_copy: true }),
-            interrupts: vec![(40, "0".into()), (41, "0".into())],
-            steering: vec![("rx-0".into(), "0000,00000000".into())],
-            host_use: Some("the host's default route".into()),
-        }
-    }
-
-    fn machine(has_huge_pages: bool) -> Machine {
-        Machine { has_huge_pages, may_open: Ok(()), cores: 8 }
-    }
-
-    #[test]
-    fn each_obstacle_has_a_command_that_removes_it() {
-        let of = Interface::of(&card(), &machine(false));
-        let commands: Vec<_> = of.obstacles.iter().map(|found| &*found.command).collect();
-        for command in [
-            "ip link set dev eth1 up",
-            "force = true in the port",
-            "ethtool -K eth1 lro off",
-            "ethtool -K eth1 gro on",
-            "ethtool -K eth1 rxvlan off",
-            "ethtool -L eth1 combined 8",
-            "ethtool -G eth1 rx 8192",
-            "echo CORE > /proc/irq/NUMBER/smp_affinity_list, for each; or irqbalance",
-            "echo ff > /sys/class/net/eth1/queues/rx-0/rps_cpus",
-            "sysctl vm.nr_hugepages=64, and huge_pages = true in [memory]",
-        ] {
-            assert!(commands.contains(&command), "{command}: {commands:?}");
-        }
-        assert_eq!(commands.len(), 10);
-        let mended = Inspected {
-            link: Some(Link { up: Some(true), carrier: Some(true), ..Link::default() }),
-            queues: Some(Setting { now: 8, most: 63 }),
-            receive_ring: Some(Setting { now: 8192, most: 8192 }),
-            offloads: Offloads { lro: Some(false), gro: Some(true), vlan: Some(false) },
-            interrupts: vec![(40, "0".into()), (41, "1".into())],
-            steering: vec![("rx-0".into(), "00".into()), ("rx-1".into(), "00".into())],
-            host_use: None,
-            ..card()
-        };
-        assert!(Interface::of(&mended, &machine(true)).obstacles.is_empty());
-    }
-
-    #[test]
-    fn modes_are_those_of_the_driver_and_the_machine() {
-        let can = |found: &Inspected, machine: &Machine| -> Vec<_> {
-            modes(found, machine).iter().map(|mode| mode.available).collect()
-        };
-        let (yes, no) = (Some(true), Some(false));
-        assert_eq!(can(&card(), &machine(true)), [yes, yes, yes, yes]);
-        assert_eq!(can(&card(), &machine(false)), [yes, yes, yes, no]);
-        let unknown = Inspected { xdp: None, ..card() };
-        assert_eq!(can(&unknown, &machine(true)), [yes, yes, None, None]);
-        let tap = Inspected { is_tap: true, ..unknown };
-        assert_eq!(can(&tap, &machine(true)).len(), 5);
-        let tunnel = Inspected { is_ethernet: false, ..card() };
-        assert_eq!(can(&tunnel, &machine(true)), [no, no, no, no]);
-        let refused = Machine { may_open: Err("no".into()), ..machine(true) };
-        assert_eq!(can(&card(), &refused), [no, no, no, no]);
-        assert_eq!(modes(&card(), &refused)[0].detail, "not permitted: no");
-    }
-}
+mod tests;

@@ -29,7 +29,7 @@ pub fn findings() -> [Means; 3] {
         Means {
             name: "user thalweg",
             found: usual.is_some(),
-            detail: usual.unwrap_or_default(),
+            detail: usual.unwrap_or_else(|| user::REMEDY.into()),
             gain: "live runs of root become this user; [run] user names another",
         },
     ]

@@ -115,6 +115,9 @@ impl Sandbox {
         let _ = own.export.map(std::fs::create_dir_all);
         let name = user::current();
         let user = User::of(plan)?;
+        if user.is_none() && user::stays_root(plan) {
+            log::warn!("the run stays root, since there is no user 'thalweg': {}", user::REMEDY);
+        }
         if let Some(user) = &user {
             check_files(user, plan, own)?;
         }
@@ -122,6 +125,9 @@ impl Sandbox {
         folders.read.extend(own.import.map(Path::to_owned));
         folders.written.extend(own.export.map(Path::to_owned));
         own.written.iter().chain(&own.created).for_each(|path| folders.add_written(path));
+        if privileges::uses_interfaces(plan) {
+            thalweg_io::note_sessions();
+        }
         rustix::thread::set_no_new_privs(true).map_err(|e| failed(format!("no_new_privs: {e}")))?;
         // The driver of a device opens and runs what it wants when it compiles a kernel.
         let devices = plan.kinds.devices.as_ref();

@@ -45,8 +45,7 @@ impl Privileges {
     /// What the system refuses.
     pub fn reduce(plan: &Plan, changes: bool) -> Result<Self, String> {
         let permitted = read(CapSet::Permitted)?;
-        let uses_interfaces =
-            any_port(plan, |port| port.interface().is_some() || port.drives_hardware());
+        let uses_interfaces = uses_interfaces(plan);
         let loads_programs = any_port(plan, PortBlueprint::loads_program);
         let of_interfaces = OF_INTERFACES.into_iter().filter(|_| uses_interfaces);
         let drives_hardware = any_port(plan, PortBlueprint::drives_hardware);
@@ -94,6 +93,11 @@ impl Privileges {
         names.sort();
         names
     }
+}
+
+/// Whether a port of `plan` opens an interface, or a device.
+pub fn uses_interfaces(plan: &Plan) -> bool {
+    any_port(plan, |port| port.interface().is_some() || port.drives_hardware())
 }
 
 /// Whether a port of `plan` is such.

@@ -16,6 +16,16 @@ use crate::errors::Failure;
 /// The user of live runs, where it exists; `packaging/systemd` creates it.
 const USUAL: &str = "thalweg";
 
+/// What makes runs of root another user's.
+pub const REMEDY: &str = "useradd --system --shell /usr/sbin/nologin thalweg creates it; or name \
+                          another: user = \"NAME\" in [run]";
+
+/// Whether a run that becomes no other user has live inputs, and is root's without wanting it.
+pub fn stays_root(plan: &Plan) -> bool {
+    let is_live = plan.inputs.iter().any(|input| input.blueprint.is_live());
+    is_live && plan.user.is_none() && Uid::effective().is_root()
+}
+
 /// A user, with the groups that it is in.
 #[derive(Debug)]
 pub struct User {

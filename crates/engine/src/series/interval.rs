@@ -193,6 +193,7 @@ fn port_since(before: Option<&PortReport>, after: &PortReport) -> PortReport {
         outside: since(|port| port.outside),
         filtered: since(|port| port.filtered),
         drops: counts_since(before.map(|before| &before.drops), &after.drops),
+        device_drops: 0,
         queues: Vec::new(),
         copied: None,
         link_events: counts_since(before.map(|before| &before.link_events), &after.link_events),

@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::settings::{Device, DpdkSettings};
 use super::{HAS_DPDK, WITHOUT, ports};
+use crate::host;
 use crate::interface::{check_name, link_of};
 use crate::kind::{
     Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
@@ -24,6 +25,7 @@ const KEYS: &[&str] = &[
     "drop_bad_checksums",
     "complete_checksums",
     "idle_sleep_us",
+    "force",
 ];
 /// What was expected in place of keys that end a capture.
 const END: &str = "--duration or --count to end the run";
@@ -92,6 +94,9 @@ struct Options {
     #[schemars(with = "u32")]
     #[serde(default = "idle_sleep_us")]
     idle_sleep_us: Spanned<u32>,
+    /// Take an interface even if the host's default route or a session of SSH uses it.
+    #[serde(default)]
+    force: bool,
 }
 
 fn queues() -> Spanned<u16> {
@@ -127,6 +132,7 @@ impl Dpdk {
             drop_bad_checksums,
             complete_checksums,
             idle_sleep_us,
+            force,
             ..
         } = options;
         let Some(device) = device.filter(|_| errors.is_empty()) else { return Err(errors) };
@@ -139,7 +145,14 @@ impl Dpdk {
             drop_bad_checksums,
             complete_checksums,
             idle_sleep_us: idle_sleep_us.into_inner(),
+            force,
         }))
+    }
+
+    /// Refuses a device by whose interface the host is reached.
+    fn check_host(&self) -> Result<(), IoError> {
+        let Self(DpdkSettings { device, force, .. }) = self;
+        device.all_interfaces().iter().try_for_each(|name| host::check(name, *force))
     }
 }
 
@@ -257,6 +270,7 @@ impl PortBlueprint for Dpdk {
 
 impl InputBlueprint for Dpdk {
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
+        self.check_host()?;
         ports::open_input(&self.0, opening.pool, opening.queues)
     }
 
@@ -267,6 +281,7 @@ impl InputBlueprint for Dpdk {
 
 impl OutputBlueprint for Dpdk {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
+        self.check_host()?;
         ports::open_output(&self.0, opening.pool, opening.queues)
     }
 }

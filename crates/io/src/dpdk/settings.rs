@@ -1,5 +1,7 @@
 //! What a port is configured with.
 
+use std::fs;
+
 /// A device of DPDK: which, and how.
 ///
 /// An input and an output of one program with the same device share it.
@@ -19,6 +21,8 @@ pub(super) struct DpdkSettings {
     pub(super) complete_checksums: Option<bool>,
     /// How long a thread sleeps while no packets come, in microseconds; 0: it does not.
     pub(super) idle_sleep_us: u32,
+    /// Whether to take an interface by which the host is reached.
+    pub(super) force: bool,
 }
 
 impl DpdkSettings {
@@ -89,7 +93,21 @@ impl Device {
         ["iface", "rx_iface", "tx_iface"].iter().find_map(|key| self.argument(key))
     }
 
-    /// The same, if it must exist: the driver of TAP devices makes its own.
+    /// The interfaces of this machine whose packets it may take or send, and of which the kernel may have
+    /// some: those that its arguments name, also those of devices within it (`net_bonding`,
+    /// `net_failsafe`), and those of a PCI device whose driver shares it with DPDK.
+    pub(super) fn all_interfaces(&self) -> Vec<String> {
+        const KEYS: [&str; 4] = ["iface", "rx_iface", "tx_iface", "remote"];
+        let named = self.arguments.iter().filter_map(|(key, value)| {
+            let key = key.rsplit('(').next().unwrap_or_default();
+            KEYS.contains(&key).then(|| value.trim_end_matches(')').to_owned())
+        });
+        let folder = self.is_pci.then(|| format!("/sys/bus/pci/devices/{}/net", self.name));
+        let entries = folder.into_iter().flat_map(fs::read_dir).flatten().flatten();
+        named.chain(entries.filter_map(|entry| entry.file_name().into_string().ok())).collect()
+    }
+
+    /// The same as [`interface`](Self::interface), if it must exist: the driver of TAP devices makes its own.
     pub(super) fn existing_interface(&self) -> Option<&str> {
         self.interface().filter(|_| !self.is_of("net_tap"))
     }
@@ -126,6 +144,11 @@ mod tests {
         assert_eq!(device.text(), "0000:01:0a.7,a=b");
         let device = Device::read("net_tap0,iface=x").unwrap();
         assert_eq!((device.interface(), device.existing_interface()), (Some("x"), None));
+        let device =
+            Device::read("net_failsafe0,dev(net_af_packet0,iface=eth1),dev(x,remote=eth2)");
+        assert_eq!(device.unwrap().all_interfaces(), ["eth1", "eth2"]);
+        let device = Device::read("net_pcap0,rx_pcap=a,tx_iface=eth3").unwrap();
+        assert_eq!(device.all_interfaces(), ["eth3"]);
         for wrong in [
             "",
             "net_",

@@ -2,14 +2,16 @@
 
 mod ethtool;
 mod features;
+mod sysfs;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, io};
 
 use rustix::net::{AddressFamily, SocketType};
 
 pub use ethtool::{Offloads, Setting};
 pub use features::XdpFeatures;
+pub use sysfs::{Interrupt, PciDevice, has_iommu, pci_network_devices};
 
 use crate::host;
 use crate::interface::{driver, index_of, link_of};
@@ -17,6 +19,8 @@ use crate::kind::Link;
 
 /// Where the kernel reports interfaces.
 const INTERFACES: &str = "/sys/class/net";
+/// Where it reports interrupts.
+const IRQS: &str = "/proc/irq";
 
 /// A network interface, as far as the system reports it.
 #[derive(Clone, Debug)]
@@ -39,8 +43,12 @@ pub struct Inspected {
     pub offloads: Offloads,
     /// What its driver can do with XDP; unknown before Linux 6.3.
     pub xdp: Option<XdpFeatures>,
-    /// Its interrupts, and the cores that each goes to: `0-3`.
-    pub interrupts: Vec<(u32, String)>,
+    /// Its interrupts.
+    pub interrupts: Vec<Interrupt>,
+    /// The memory node that its device is at (NUMA); `None` if it is at none.
+    pub node: Option<u32>,
+    /// The PCI address of its device.
+    pub pci: Option<String>,
     /// Its receive queues, and the mask of the cores to which the kernel passes packets on (RPS).
     pub steering: Vec<(String, String)>,
     /// What the host has it for, so that ports that take it need `force = true`.
@@ -72,42 +80,13 @@ pub fn inspect(name: &str) -> io::Result<Inspected> {
         receive_ring: ethtool::receive_ring(&socket, name),
         offloads: ethtool::offloads(&socket, name),
         xdp: features::xdp_features(index as u32),
-        interrupts: folder.as_deref().map(interrupts).unwrap_or_default(),
-        steering: folder.as_deref().map(steering).unwrap_or_default(),
-        host_use: host::needs(name),
+        interrupts: folder.as_deref().map(|at| sysfs::interrupts(at, IRQS)).unwrap_or_default(),
+        node: folder.as_deref().and_then(sysfs::node),
+        pci: folder.as_deref().and_then(sysfs::pci_address),
+        steering: folder.as_deref().map(sysfs::steering).unwrap_or_default(),
+        host_use: host::needs(name).ok().flatten(),
         driver,
     })
-}
-
-/// The names in a folder, sorted.
-fn names(folder: PathBuf) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<_> =
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-/// The interrupts of a device, and their cores.
-fn interrupts(folder: &Path) -> Vec<(u32, String)> {
-    let of = |name: String| {
-        let number: u32 = name.parse().ok()?;
-        let file = |file: &str| fs::read_to_string(format!("/proc/irq/{number}/{file}")).ok();
-        let cores = file("effective_affinity_list").or_else(|| file("smp_affinity_list"))?;
-        Some((number, cores.trim().to_owned()))
-    };
-    names(folder.join("device/msi_irqs")).into_iter().filter_map(of).collect()
-}
-
-/// The receive queues, and the masks of their packet steering.
-fn steering(folder: &Path) -> Vec<(String, String)> {
-    let folder = folder.join("queues");
-    let queues = names(folder.clone()).into_iter().filter(|name| name.starts_with("rx-"));
-    let of = |name: String| {
-        let mask = fs::read_to_string(folder.join(&name).join("rps_cpus")).ok()?;
-        Some((name, mask.trim().to_owned()))
-    };
-    queues.filter_map(of).collect()
 }
 
 #[cfg(test)]

@@ -187,7 +187,8 @@ impl InputBlueprint for InterfaceSource {
         let opened = Opened::of(boxed(inputs), mode);
         let reopen = Box::new(move || Ok(boxed(source.open_queues()?)));
         let (name, on_removal) = (&*self.name, self.on_removal);
-        links::inputs(Following { name, mtu, on_removal, opened, reopen })
+        let shows_drops = true;
+        links::inputs(Following { name, mtu, on_removal, shows_drops, opened, reopen })
     }
 
     fn can_filter(&self) -> bool {
@@ -255,6 +256,7 @@ impl OutputBlueprint for InterfaceTarget {
         let mode = InterfaceOutput::mode(&outputs);
         let opened = Opened::of(boxed(outputs), mode);
         let reopen = Box::new(move || Ok(boxed(open()?)));
-        links::outputs(Following { name: &self.name, mtu, on_removal, opened, reopen })
+        let (name, shows_drops) = (&*self.name, false);
+        links::outputs(Following { name, mtu, on_removal, shows_drops, opened, reopen })
     }
 }

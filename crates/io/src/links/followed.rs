@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::OnRemoval;
+use super::counts::DeviceCounts;
 use super::events::{LinkChange, LinkEvent};
 use super::returning::{self, Places};
 use super::watcher::{KnownMtu, Reopen, Watched, Watcher};
@@ -16,13 +17,24 @@ use crate::port::{Input, IoError, Output};
 pub struct LinkEvents {
     watched: Arc<Watched>,
     watcher: Arc<Watcher>,
+    /// The counts of the interface, and those on receipt when the port was opened.
+    counts: Option<(DeviceCounts, u64)>,
 }
 
 impl LinkEvents {
-    fn follow(watched: Watched) -> io::Result<Self> {
+    fn follow(watched: Watched, counts: Option<(DeviceCounts, u64)>) -> io::Result<Self> {
         let (watched, watcher) = (Arc::new(watched), Watcher::of_this_namespace()?);
         watcher.add(watched.clone());
-        Ok(Self { watched, watcher })
+        Ok(Self { watched, watcher, counts })
+    }
+
+    /// The packets that the interface, its driver or the kernel has dropped on receipt since the port was
+    /// opened, as far as the kernel counts them. `None` for an output, and if the interface is gone.
+    pub fn device_drops(&self) -> Option<u64> {
+        let (counts, before) = self.counts.as_ref()?;
+        let now = counts.read(&self.watched.name())?.received;
+        // An interface that was made anew begins at 0.
+        Some(now.checked_sub(*before).unwrap_or(now))
     }
 
     /// How often each change has happened; those that have not are left out.
@@ -66,6 +78,8 @@ pub(crate) struct Following<'a, P: ?Sized> {
     /// Where its MTU is kept.
     pub(crate) mtu: Arc<KnownMtu>,
     pub(crate) on_removal: OnRemoval,
+    /// Whether to show what the interface drops on receipt.
+    pub(crate) shows_drops: bool,
     /// Its open queues, and how packets pass.
     pub(crate) opened: Opened<P>,
     /// Opens the queues of an interface that has returned.
@@ -95,7 +109,7 @@ fn follow<P: ?Sized + Send + 'static>(
     following: Following<'_, P>,
     wrap: Wrap<P>,
 ) -> Result<Opened<P>, IoError> {
-    let Following { name, mtu, on_removal, mut opened, reopen } = following;
+    let Following { name, mtu, on_removal, shows_drops, mut opened, reopen } = following;
     let failed = |error: io::Error| IoError::Interface {
         name: name.to_owned(),
         what: format!("cannot follow its state by netlink: {error}"),
@@ -109,7 +123,12 @@ fn follow<P: ?Sized + Send + 'static>(
         let name = name.to_owned();
         again = Some(Box::new(move || fill(&name, &places, reopen()?)));
     }
-    match LinkEvents::follow(Watched::new(name, index, mtu, again)) {
+    let counts = shows_drops.then(DeviceCounts::open).and_then(Result::ok);
+    let counts = counts.and_then(|counts| {
+        let before = counts.read(name)?.received;
+        Some((counts, before))
+    });
+    match LinkEvents::follow(Watched::new(name, index, mtu, again), counts) {
         Ok(events) => opened.events = Some(events),
         Err(error) if on_removal == OnRemoval::Wait => return Err(failed(error)),
         Err(error) => log::warn!("{}", failed(error)),

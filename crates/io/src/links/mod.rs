@@ -7,6 +7,8 @@
 
 #[cfg(target_os = "linux")]
 mod bell;
+#[cfg(target_os = "linux")]
+mod counts;
 mod events;
 #[cfg(target_os = "linux")]
 mod returning;
@@ -24,6 +26,8 @@ mod followed;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+#[cfg(target_os = "linux")]
+pub(crate) use counts::DeviceCounts;
 pub use events::{LinkChange, LinkEvent};
 pub use followed::LinkEvents;
 #[cfg(target_os = "linux")]

@@ -17,6 +17,11 @@ impl LinkEvents {
         std::iter::empty()
     }
 
+    /// The packets that the interface has dropped on receipt.
+    pub fn device_drops(&self) -> Option<u64> {
+        match self.0 {}
+    }
+
     /// The events after the one with this number.
     pub fn since(&self, _number: u64) -> Vec<LinkEvent> {
         match self.0 {}

@@ -108,6 +108,12 @@ impl Watched {
         self.course().state.clone()
     }
 
+    /// The name of the interface; that of the chain file while it is unknown.
+    pub(super) fn name(&self) -> String {
+        let course = self.course();
+        course.state.as_ref().map_or_else(|| self.configured.clone(), |state| state.name.clone())
+    }
+
     /// Whether the interface is gone.
     pub(super) fn is_gone(&self) -> bool {
         self.course().index.is_none()

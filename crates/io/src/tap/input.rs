@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use thalweg_packet::{Batch, DropCounts, Pool};
+use thalweg_packet::{Batch, DropCounts, DropReason, Pool};
 
 use super::device::{Lease, TapSettings};
 use super::place::Place;
@@ -12,6 +13,7 @@ use super::queue::Queue;
 use crate::clock::now;
 use crate::intake::{Taken, count};
 use crate::interface::{Arrivals, Sink, may_be_fragmented, removed};
+use crate::links::DeviceCounts;
 use crate::offload::Offload;
 use crate::port::{Input, IoError, Received, Shortfall};
 
@@ -20,8 +22,9 @@ const MOST: u64 = 512 << 10;
 
 /// Receives what the host sends by a TAP device. It is one queue of several.
 ///
-/// Packets wait in the queue of the device (`txqueuelen`, 1000 unless set); the kernel drops those
-/// that find no room, and counts them (`ip -s link`). They have the time at which they were received.
+/// Packets wait in the queue of the device (`txqueuelen`, 1000 unless set); those that find no room are
+/// lost, as [`ReceiveRingFull`](DropReason::ReceiveRingFull): of all queues at the first one, since the
+/// kernel counts them for the device. Packets have the time at which they were received.
 /// Missing checksums are filled in, and packets that need segmentation stay whole as super-packets if
 /// packet memory has large frames.
 pub(super) struct TapInput {
@@ -29,7 +32,60 @@ pub(super) struct TapInput {
     queue: Arc<Queue>,
     place: Place,
     arrivals: Arrivals,
+    /// What counts the packets that the kernel had no room for; of the first queue.
+    missed: Option<Missed>,
     ended: bool,
+}
+
+/// The packets that the kernel had no room for.
+struct Missed {
+    counts: DeviceCounts,
+    /// As many as are counted already.
+    counted: u64,
+    /// Calls that received packets since the counts were last read.
+    calls: u32,
+    /// Looks at the empty queue since the last packet.
+    vain: u32,
+    /// When the counts were last read without packets.
+    looked: Option<Instant>,
+}
+
+impl Missed {
+    /// From now on; `None` if the system shows no counts.
+    fn of(name: &str) -> Option<Self> {
+        let counts = DeviceCounts::open().ok()?;
+        let counted = counts.read(name)?.sent;
+        Some(Self { counts, counted, calls: 0, vain: 0, looked: None })
+    }
+
+    /// Whether the counts are due, after a call that has received packets or not.
+    fn is_due(&mut self, has_received: bool) -> bool {
+        const CALLS: u32 = 256;
+        const VAIN: u32 = 64;
+        const PAUSE: Duration = Duration::from_millis(100);
+        if has_received {
+            (self.vain, self.calls) = (0, self.calls + 1);
+        } else {
+            self.vain = (self.vain + 1).min(VAIN);
+        }
+        let is_busy = self.calls >= CALLS;
+        let is_quiet = self.vain == VAIN
+            && (self.calls > 0 || self.looked.is_none_or(|looked| looked.elapsed() >= PAUSE));
+        if is_busy || is_quiet {
+            self.calls = 0;
+            self.looked = Some(Instant::now());
+        }
+        is_busy || is_quiet
+    }
+
+    /// The packets lost since the last call; none while the device is gone or has another name.
+    fn take(&mut self, name: &str) -> u64 {
+        let Some(now) = self.counts.read(name) else { return 0 };
+        // One that was made anew begins at 0.
+        let missed = now.sent.checked_sub(self.counted).unwrap_or(now.sent);
+        self.counted = now.sent;
+        missed
+    }
 }
 
 impl TapInput {
@@ -51,14 +107,26 @@ impl TapInput {
                 IoError::Interface { name: settings.name.clone(), what }
             })?;
         }
+        let mut missed = Missed::of(&settings.name);
         let input = |queue| Self {
             lease: lease.clone(),
             queue,
             place: Place::new(pool),
             arrivals: Arrivals::default(),
+            missed: missed.take(),
             ended: false,
         };
         Ok((queues.into_iter().map(input).collect(), left))
+    }
+
+    /// Counts the packets that the kernel had no room for, if that is due.
+    fn count_missed(&mut self, drops: &mut DropCounts, received: &mut Received) {
+        let Some(missed) = &mut self.missed else { return };
+        if missed.is_due(received.packets > 0) {
+            let packets = missed.take(self.lease.name());
+            drops.add(DropReason::ReceiveRingFull, packets);
+            received.packets += packets as usize;
+        }
     }
 
     /// Takes in the packet that was received.
@@ -127,6 +195,7 @@ impl Input for TapInput {
             }
             self.place.clear();
         }
+        self.count_missed(drops, &mut received);
         Ok(received)
     }
 

@@ -201,7 +201,8 @@ impl InputBlueprint for Tap {
         let opened = Opened::of(queues, mode);
         let reopen = Box::new(move || open().map(|(queues, _)| queues));
         let (name, on_removal) = (&*self.settings.name, self.on_removal);
-        links::inputs(Following { name, mtu: Arc::default(), on_removal, opened, reopen })
+        let (mtu, shows_drops) = (Arc::default(), false);
+        links::inputs(Following { name, mtu, on_removal, shows_drops, opened, reopen })
     }
 }
 
@@ -218,7 +219,8 @@ impl OutputBlueprint for Tap {
         let mode = mode(queues.len(), "super-packets");
         let opened = Opened::of(queues, mode);
         let (name, on_removal) = (&*self.settings.name, self.on_removal);
-        links::outputs(Following { name, mtu, on_removal, opened, reopen: Box::new(open) })
+        let (reopen, shows_drops) = (Box::new(open), false);
+        links::outputs(Following { name, mtu, on_removal, shows_drops, opened, reopen })
     }
 }
 

@@ -1,14 +1,13 @@
 //! The program at an interface, which all of its queues share.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use super::bpf::{Attachment, Program, ProgramLink, SocketMap};
 use super::failed;
 use super::program::{self, KEEP, MOST_ADDRESSES};
 use super::settings::{MOST_QUEUES, XdpMode, XdpSettings};
-use crate::host;
+use crate::host::{self, Own};
 use crate::port::IoError;
 
 /// A program at an interface, and the sockets to which it sends packets.
@@ -27,8 +26,8 @@ impl Redirection {
         let name = &settings.interface;
         let sockets = SocketMap::new(MOST_QUEUES)
             .map_err(|e| failed(name, "cannot make a map of sockets", &e))?;
-        let addresses = addresses_of(name)?;
-        let instructions = program::program(sockets.raw(), &settings.pass, &addresses, KEEP);
+        let own = own_of(name)?;
+        let instructions = program::program(sockets.raw(), &settings.pass, &own, KEEP);
         let program = Program::load(&instructions)
             .map_err(|e| failed(name, "cannot load the XDP program", &e))?;
         let (attachment, link) = attach(&program, index, settings.mode)
@@ -65,15 +64,14 @@ impl Redirection {
     }
 }
 
-/// The kernel's addresses on an interface.
-fn addresses_of(name: &str) -> Result<Vec<IpAddr>, IoError> {
-    let all = host::addresses().map_err(|e| failed(name, "cannot read its addresses", &e))?;
-    let own: Vec<_> =
-        all.into_iter().filter_map(|(of, address)| (of == name).then_some(address)).collect();
-    if own.len() > MOST_ADDRESSES {
+/// What the kernel has at an interface, and at those that are made of it.
+fn own_of(name: &str) -> Result<Own, IoError> {
+    let own = host::own(name).map_err(|e| failed(name, "cannot read its addresses", &e))?;
+    let count = own.addresses.len();
+    if count > MOST_ADDRESSES {
         log::warn!(
             "interface {name}: of its {} addresses, 'pass' holds for the first {MOST_ADDRESSES}",
-            own.len()
+            count
         );
     }
     Ok(own)

@@ -226,7 +226,8 @@ impl InputBlueprint for Xdp {
         let opened = Opened::single(Box::new(input) as Box<dyn Input>, mode);
         let reopen = Box::new(move || Ok(vec![Box::new(open()?) as _]));
         let (name, on_removal) = (&*self.settings.interface, self.on_removal);
-        links::inputs(Following { name, mtu, on_removal, opened, reopen })
+        let shows_drops = true;
+        links::inputs(Following { name, mtu, on_removal, shows_drops, opened, reopen })
     }
 }
 
@@ -244,6 +245,7 @@ impl OutputBlueprint for Xdp {
         let opened = Opened::single(Box::new(output) as Box<dyn Output>, mode);
         let reopen = Box::new(move || Ok(vec![Box::new(open()?) as _]));
         let (name, on_removal) = (&*self.settings.interface, self.on_removal);
-        links::outputs(Following { name, mtu, on_removal, opened, reopen })
+        let shows_drops = false;
+        links::outputs(Following { name, mtu, on_removal, shows_drops, opened, reopen })
     }
 }

@@ -1,7 +1,8 @@
 //! The program at an interface: which packets the kernel keeps, and which go to our sockets.
 //!
 //! Packets that a host needs to stay reachable are left to its kernel (`pass`), if they are addressed
-//! to it: to the addresses that the interface has when the port is opened. A packet that is only
+//! to it: to the addresses that the interface, and those that are made of it, have when the port is
+//! opened, also with the tag of one of its VLANs. A packet that is only
 //! forwarded never is, so nothing goes around the chain.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,6 +11,7 @@ use thalweg_packet::wire::ethertype;
 use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, TCP, UDP};
 
 use super::assembler::{Assembler, If, Instruction, Label, Reg, Size};
+use crate::host::Own;
 
 /// What the kernel keeps of the packets that are addressed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,6 +53,9 @@ impl Pass {
 /// The most addresses of an interface that are looked at; more would make the program long.
 pub(super) const MOST_ADDRESSES: usize = 64;
 
+/// The most VLANs that are looked at.
+const MOST_VLANS: usize = 64;
+
 /// Actions of a program (`enum xdp_action`).
 pub(super) const KEEP: u32 = 2;
 
@@ -73,28 +78,25 @@ struct Builder<'a> {
     pass: &'a [Pass],
     v4: Vec<Ipv4Addr>,
     v6: Vec<Ipv6Addr>,
+    vlans: &'a [u16],
     keep: Label,
     take: Label,
 }
 
-/// The program that has `pass` kept for these addresses of the kernel; other packets go to the socket
+/// The program that has `pass` kept for what is the kernel's own; other packets go to the socket
 /// of their queue in `map`, or are subject to `otherwise` if there is none.
-pub(super) fn program(
-    map: u32,
-    pass: &[Pass],
-    addresses: &[IpAddr],
-    otherwise: u32,
-) -> Vec<Instruction> {
+pub(super) fn program(map: u32, pass: &[Pass], own: &Own, otherwise: u32) -> Vec<Instruction> {
     let mut asm = Assembler::default();
     let (keep, take) = (asm.label(), asm.label());
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
-    for address in addresses.iter().take(MOST_ADDRESSES) {
+    for address in own.addresses.iter().take(MOST_ADDRESSES) {
         match address {
             IpAddr::V4(address) => v4.push(*address),
             IpAddr::V6(address) => v6.push(*address),
         }
     }
-    let mut builder = Builder { asm, pass, v4, v6, keep, take };
+    let vlans = &own.vlans[..own.vlans.len().min(MOST_VLANS)];
+    let mut builder = Builder { asm, pass, v4, v6, vlans, keep, take };
     builder.sort();
     builder.end(map, otherwise);
     builder.asm.finish()
@@ -128,6 +130,7 @@ impl Builder<'_> {
                 is(&mut self.asm, *kind, self.keep);
             }
         }
+        self.skip_tag();
         let passes_neighbors = self.pass.contains(&Pass::Neighbors);
         let passes_ip =
             self.pass.iter().any(|pass| matches!(pass, Pass::Protocol(_) | Pass::Port(..)));
@@ -146,6 +149,32 @@ impl Builder<'_> {
         self.sort_ipv4(ipv4, ports);
         self.sort_ipv6(ipv6, ports);
         self.sort_ports(ports);
+    }
+
+    /// Goes past the tag of a VLAN that is the kernel's own, and loads the EtherType after it.
+    fn skip_tag(&mut self) {
+        const TAG: u32 = 4;
+        const NUMBER: u16 = 0xfff;
+        if self.vlans.is_empty() {
+            return;
+        }
+        let (tagged, own, untagged) = (self.asm.label(), self.asm.label(), self.asm.label());
+        for kind in [ethertype::VLAN, ethertype::QINQ] {
+            self.asm.jump_if(If::Equals(VALUE, on_wire(kind)), tagged);
+        }
+        self.asm.jump(untagged);
+        self.asm.place(tagged);
+        self.need(ETHERNET + TAG);
+        self.asm.load(Size::Half, VALUE, PACKET, ETHERNET as i16);
+        self.asm.and(VALUE, on_wire(NUMBER));
+        for vlan in self.vlans {
+            self.asm.jump_if(If::Equals(VALUE, on_wire(*vlan)), own);
+        }
+        self.asm.jump(self.take);
+        self.asm.place(own);
+        self.asm.add_number(PACKET, TAG);
+        self.asm.load(Size::Half, VALUE, PACKET, 12);
+        self.asm.place(untagged);
     }
 
     /// ARP is kept if its target is an address of the kernel.

@@ -76,6 +76,7 @@ fn settings(device: &str) -> DpdkSettings {
         drop_bad_checksums: false,
         complete_checksums: None,
         idle_sleep_us: 50,
+        force: false,
     }
 }
 

@@ -7,15 +7,21 @@ use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use super::super::bpf::Program;
 use super::super::program::{KEEP, Pass, program};
 use super::*;
+use crate::host::Own;
 
 /// The action for a packet without a socket of its queue, which shows that it would go to one.
 const TO_SOCKET: u32 = 1;
 
 fn loaded(pass: &[&str], addresses: &[&str]) -> Program {
+    loaded_with(pass, addresses, Vec::new())
+}
+
+fn loaded_with(pass: &[&str], addresses: &[&str], vlans: Vec<u16>) -> Program {
     let map = SocketMap::new(4).unwrap();
     let pass: Vec<_> = pass.iter().flat_map(|word| Pass::parse(word).unwrap()).collect();
     let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
-    Program::load(&program(map.raw(), &pass, &addresses, TO_SOCKET)).unwrap()
+    let own = Own { addresses, vlans };
+    Program::load(&program(map.raw(), &pass, &own, TO_SOCKET)).unwrap()
 }
 
 fn is_kept(program: &Program, packet: &[u8]) -> bool {
@@ -80,6 +86,37 @@ fn arp_and_ssh_of_the_host_are_left_to_it() {
         ] {
             assert_eq!(is_kept(&program, &packet), kept, "{packet:02x?}");
         }
+    });
+}
+
+/// A packet with the tag of a VLAN.
+fn tagged(kind: u16, tag: u16, mut packet: Vec<u8>) -> Vec<u8> {
+    packet.splice(12..12, [kind.to_be_bytes(), tag.to_be_bytes()].concat());
+    packet
+}
+
+#[test]
+fn packets_in_vlans_of_the_host_are_left_to_it() {
+    laboratory(|| {
+        let program = loaded_with(&["arp", "ssh"], &ADDRESSES, vec![7, 4000]);
+        for (packet, kept) in [
+            (tagged(0x8100, 0x6007, tcp("10.1.0.1", 22)), true),
+            (tagged(0x88a8, 4000, tcp("fd01::1", 22)), true),
+            (tagged(0x8100, 7, arp_for([10, 1, 0, 2])), true),
+            (tagged(0x8100, 7, solicitation("fd01::1")), true),
+            (tcp("10.1.0.1", 22), true),
+            (tagged(0x8100, 8, tcp("10.1.0.1", 22)), false),
+            (tagged(0x8100, 7, tcp("10.1.0.3", 22)), false),
+            (tagged(0x8100, 7, tcp("10.1.0.1", 23)), false),
+            (tagged(0x8100, 7, tagged(0x8100, 7, tcp("10.1.0.1", 22))), false),
+        ] {
+            assert_eq!(is_kept(&program, &packet), kept, "{packet:02x?}");
+            for short in 14..packet.len().min(60) {
+                is_kept(&program, &packet[..short]);
+            }
+        }
+        let program = loaded(&["arp", "ssh"], &ADDRESSES);
+        assert!(!is_kept(&program, &tagged(0x8100, 7, tcp("10.1.0.1", 22))));
     });
 }
 
