@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::{fs, io, ptr};
 
 use crate::interface::link_of;
+use crate::kind::Refusal;
 use crate::port::IoError;
 
 /// The tables of the network namespace of this thread.
@@ -66,14 +67,15 @@ fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
 /// the kernel, or sends others by it, could cut the host off.
 ///
 /// # Errors
-/// [`IoError::Interface`] with what the host has it for.
+/// [`IoError::Refused`] with what the host has it for.
 pub(crate) fn check(name: &str, force: bool) -> Result<(), IoError> {
     match needs(name).filter(|_| !force) {
         None => Ok(()),
-        Some(use_) => Err(IoError::Interface {
-            name: name.to_owned(),
-            what: format!("it has {use_}; to take it nevertheless: force = true"),
-        }),
+        Some(use_) => {
+            let message = format!("it has {use_}");
+            let refusal = Refusal::new(&["force"], message, "force = true to take it nevertheless");
+            Err(refusal.of(format!("interface {name}")))
+        }
     }
 }
 
