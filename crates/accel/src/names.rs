@@ -117,7 +117,7 @@ fn gpu_of(
 mod tests {
     use super::*;
     use crate::devices::{Residency, SharedMemory};
-    use Launches::{Auto, Never};
+    use Launches::{Auto, Copied, Never};
 
     fn device(place: &str, kind: &'static str, lacks: Option<&str>) -> Device {
         Device {
@@ -187,6 +187,18 @@ mod tests {
         assert!(
             gpu_of((1, Never), &all[..4], [None, None]).unwrap_err().ends_with("there is 1, gpu:0")
         );
+    }
+
+    #[test]
+    fn with_launches_others_count_if_there_is_none_with_resident_kernels() {
+        let unfit = device("opencl:0", "gpu", Some("no atomics"));
+        let all = [unfit.clone(), device("opencl:1", "gpu", None)];
+        let gpu = |launches, all: &[Device]| gpu_of((0, launches), all, [None, None]);
+        assert_eq!(gpu(Auto, &all).as_deref(), Ok("opencl:1"));
+        assert_eq!(gpu(Copied, &all).as_deref(), Ok("opencl:0"));
+        assert_eq!(gpu(Auto, &all[..1]).as_deref(), Ok("opencl:0"));
+        let why = gpu(Never, &all[..1]).unwrap_err();
+        assert!(why.contains("no atomics; with launches = \"auto\" in [memory]"), "{why}");
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub enum Failure {
     /// The work failed.
     #[error("{0}")]
     Run(String),
+    /// A port could not be opened, at this place of a file of the user's.
+    #[error("{0}")]
+    Port(SourceError),
     /// The work failed, and the failures were already reported.
     #[error("the run failed")]
     Told,
@@ -54,7 +57,7 @@ impl Failure {
     /// in `sysexits.h`).
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Run(_) | Self::Told | Self::Output(_) => 1,
+            Self::Run(_) | Self::Port(_) | Self::Told | Self::Output(_) => 1,
             Self::Usage(_) => 2,
             Self::Configuration(_) | Self::Simulation(_) => 78,
         }
@@ -67,7 +70,7 @@ impl Failure {
         let mut out = io::stdout().lock();
         let _ = match self {
             Self::Configuration(mistakes) if json => write_json(&mut out, &document(mistakes)),
-            Self::Usage(_) | Self::Simulation(_) | Self::Run(_) if json => {
+            Self::Usage(_) | Self::Simulation(_) | Self::Run(_) | Self::Port(_) if json => {
                 let message = self.to_string();
                 write_json(&mut out, &Failed { schema: "thalweg.failure/1", message })
             }
@@ -76,17 +79,24 @@ impl Failure {
         match self {
             Self::Configuration(mistakes) => {
                 let shown = if json { 0 } else { SHOWN };
-                for mistake in mistakes.iter().take(shown) {
-                    let text = format!("{:?}\n", Report::new(Mistake::new(mistake)));
-                    let _ = Messages.write_all(text.as_bytes());
-                }
+                mistakes.iter().take(shown).for_each(picture);
                 let most = if json { SHOWN_AS_JSON } else { SHOWN };
                 log::error!("{}; nothing was started", summary(mistakes, most));
+            }
+            Self::Port(mistake) if !json => {
+                picture(mistake);
+                log::error!("a port cannot be opened; nothing was started");
             }
             Self::Told => {}
             other => log::error!("{other}"),
         }
     }
+}
+
+/// Shows a mistake on standard error, with the lines around it.
+fn picture(mistake: &SourceError) {
+    let text = format!("{:?}\n", Report::new(Mistake::new(mistake)));
+    let _ = Messages.write_all(text.as_bytes());
 }
 
 /// The number of mistakes, and of those beyond the first `most` that were kept.

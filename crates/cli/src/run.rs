@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use thalweg_chain::{Kinds, OutputPlan, Plan, PlanOptions};
 use thalweg_engine::{Control, Report, RunError, RunOptions};
-use thalweg_io::STANDARD_OUTPUT;
-use thalweg_source::{PatientWriter, Stop};
+use thalweg_io::{IoError, STANDARD_OUTPUT};
+use thalweg_source::{PatientWriter, SourceError, Stop};
 
 use crate::args;
 use crate::check::load;
@@ -88,6 +88,7 @@ pub fn refusal(error: &RunError) -> Failure {
         | RunError::NoTime(_)
         | RunError::Filter
         | RunError::Cores { .. } => Failure::Usage(error.to_string()),
+        RunError::Io(IoError::Option(mistake)) => Failure::Port(SourceError::clone(mistake)),
         other => Failure::Run(other.to_string()),
     }
 }

@@ -20,6 +20,7 @@ pub fn show(out: &mut impl Write, report: &Report, width: Option<usize>) -> io::
         table(tables::types(report)),
         table(tables::ports(report)),
         workers.and_then(table),
+        modes(report, width),
         passed_over(report, width),
         link_events(report, width),
         device_drops(report, width),
@@ -71,6 +72,19 @@ fn figures(report: &Report, width: Option<usize>) -> Option<String> {
     };
     let lists: Vec<String> = report.nfs.iter().filter_map(of_nf).collect();
     (!lists.is_empty()).then(|| lists.join("\n"))
+}
+
+/// How the packets of each port have passed that others send or receive.
+fn modes(report: &Report, width: Option<usize>) -> Option<String> {
+    let of_port = |(direction, port): (&str, &PortReport)| {
+        let mode = port.mode.as_deref().filter(|_| port.is_live)?;
+        let lead = format!("mode of {direction} {}: ", port.name);
+        Some(wrapped(&lead, mode.split(", "), ", ", width))
+    };
+    let inputs = report.inputs.iter().map(|port| ("input", port));
+    let outputs = report.outputs.iter().map(|port| ("output", port));
+    let lines: Vec<_> = inputs.chain(outputs).filter_map(of_port).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// The packets that each input passed over.

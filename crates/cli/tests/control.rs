@@ -67,6 +67,22 @@ fn a_reload_shows_what_changes_or_is_refused_as_a_whole() {
     assert_eq!((&report["reloads"], &report["conserved"]), (&1.into(), &true.into()));
 }
 
+/// The port is opened by the run, which goes on as it was.
+#[test]
+fn a_port_that_a_reload_cannot_open_is_named_with_its_place() {
+    let folder = folder();
+    let run = Controlled::endless(folder.path(), "edge");
+    let lines = ENDLESS.lines().count();
+    let more = "[input.more]\nmemif = 'nowhere/x.sock'\nrole = 'server'\n";
+    write(folder.path(), "endless.toml", &format!("{}\n{more}", ENDLESS.trim_end()));
+    let error = message(&run.ctl(&["reload"]), 1);
+    let place = format!("/endless.toml:{}:9: memif ", lines + 2);
+    assert!(error.contains("the run refuses: not reloaded: ") && error.contains(&place), "{error}");
+    assert!(error.contains("cannot listen there: No such file or directory"), "{error}");
+    run.succeeds(&["stop"]);
+    assert_eq!(run.end()["conserved"], true);
+}
+
 /// Also one of a file that the chain file names; a mistake is a warning of the report.
 #[test]
 fn a_watched_chain_is_reloaded_when_a_file_changes() {

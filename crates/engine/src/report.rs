@@ -311,6 +311,9 @@ pub struct PortReport {
     /// provided. Absent if there is nothing to know, and in the intervals of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// Whether others send or receive its packets, so that its mode is shown as text.
+    #[serde(skip)]
+    pub is_live: bool,
 }
 
 /// The counts of a queue of a port.
@@ -559,6 +562,7 @@ fn ports<B: PortBlueprint + ?Sized>(plans: &[PortPlan<B>], totals: &PortTotals) 
         copied: counts.copied,
         link_events: link_events(plan.events()),
         mode: plan.mode(),
+        is_live: plan.is_live(),
     };
     plans.iter().zip(&totals.ports).zip(&totals.queues).map(of).collect()
 }

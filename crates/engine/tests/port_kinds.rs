@@ -131,8 +131,10 @@ fn a_kind_that_opens_another_number_of_queues_is_named() {
     for (queues, opened) in [(0, "0 queues"), (2, "2 queues")] {
         let plan = load(&format!("count = 1\nqueues = {queues}")).unwrap();
         let error = run(plan, &RunOptions::default(), &Control::default()).err().unwrap();
-        let expected = format!("input 'a': its kind opened {opened}; expected 1 to 1");
-        assert_eq!(error.to_string(), expected);
+        let error = error.to_string();
+        let message = format!("input 'a': its kind opened {opened}: '1'; expected 1 to 1");
+        // The place is that of the key that has chosen the kind.
+        assert!(error.contains(":2:9: ") && error.ends_with(&message), "{error}");
     }
 }
 

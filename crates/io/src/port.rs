@@ -8,6 +8,7 @@ use thalweg_packet::{Batch, DropCounts, Lanes, Nanoseconds};
 use thalweg_source::SourceError;
 
 use crate::claims::Claims;
+use crate::kind::Refusal;
 use crate::selection::PassedOver;
 
 /// The longest time for which a live output waits for room in its queue.
@@ -67,6 +68,14 @@ pub enum IoError {
     /// What an option of the chain file names cannot be used at this time.
     #[error("{0}")]
     Option(Box<SourceError>),
+    /// A port cannot be opened as the chain file describes it.
+    #[error("{port}: {refusal}")]
+    Refused {
+        /// The port, as messages name it: `interface eth1`.
+        port: String,
+        /// What is in the way.
+        refusal: Box<Refusal>,
+    },
     /// A port of another kind cannot be used.
     #[error("{port}: {what}")]
     Port {
@@ -88,6 +97,7 @@ impl IoError {
             | Self::Interface { .. }
             | Self::Removed(_)
             | Self::Option(_)
+            | Self::Refused { .. }
             | Self::Port { .. } => None,
         }
     }
@@ -103,6 +113,32 @@ impl IoError {
             Self::Removed(_) => REMOVED.into(),
             Self::Generate(error) => error.to_string(),
             Self::Option(error) => error.message().to_owned(),
+            Self::Refused { refusal, .. } => refusal.message.clone(),
+        }
+    }
+
+    /// The error as a mistake of the chain file: the keys that it is about, what is wrong, and what was
+    /// expected there.
+    pub fn refusal(&self) -> Refusal {
+        match self {
+            Self::Refused { port, refusal } => {
+                let message = format!("{port}: {}", refusal.message);
+                Refusal { message, ..Refusal::clone(refusal) }
+            }
+            Self::Option(error) => Refusal::new(&[], error.message(), error.expected()),
+            Self::Damaged { .. } | Self::Format { .. } => {
+                Refusal::new(&[], self.to_string(), "a whole capture file")
+            }
+            Self::File { .. } => Refusal::new(&[], self.to_string(), "a file that can be opened"),
+            Self::Generate(_) => Refusal::new(&[], self.to_string(), "another specification"),
+            Self::Interface { .. } | Self::Removed(_) => {
+                Refusal::new(&[], self.to_string(), "an interface that can be opened")
+            }
+            // A kind's own reason often ends in what was expected.
+            Self::Port { .. } => match self.to_string().rsplit_once("; expected ") {
+                Some((message, expected)) => Refusal::new(&[], message, expected),
+                None => Refusal::new(&[], self.to_string(), "a port that can be opened"),
+            },
         }
     }
 }

@@ -128,9 +128,10 @@ fn region(
     match wants_huge.then(|| PacketMemory::huge_pages(len))? {
         Ok(region) => Some(Ok(region)),
         Err(e) => {
+            let pages = len.div_ceil(2 << 20);
             note(
                 format!("cannot use huge pages ({e}); using ordinary pages"),
-                "huge pages set aside",
+                &format!("huge pages set aside: sysctl vm.nr_hugepages={pages}"),
             );
             None
         }

@@ -14,6 +14,7 @@ mod memory;
 mod names;
 mod needs;
 mod nfs;
+mod opening;
 mod parts;
 mod paths;
 mod plan;

@@ -22,6 +22,7 @@ use super::memory::make_pool;
 use super::names::{self, Names};
 use super::needs::Needs;
 use super::nfs::{NfPlan, build_nfs};
+use super::opening;
 use super::parts;
 use super::paths::{is_in_memory, read_named};
 use super::ports::{self, INPUT, InputPlan, MergeBy, OUTPUT, OutputPlan};
@@ -145,6 +146,7 @@ impl Plan {
         add_files_read(&file, loader.files);
         let opens = !options.without_outputs;
         let outputs = loader.load(&OUTPUT, std::mem::take(&mut file.outputs), opens);
+        opening::check_neighbours(&inputs, &outputs, loader.errors);
         let types = type_names(&file).into_iter().collect::<Vec<_>>();
         let interfaces = interfaces(&outputs);
         let environment = Environment {
@@ -187,6 +189,11 @@ impl Plan {
                 &mut errors,
             ),
         };
+        if let Some(pool) = &pool {
+            let ports = (&*inputs, &*outputs);
+            let is_elsewhere = options.any_interface;
+            opening::check_memory(&file.memory, pool, ports, is_elsewhere, &mut errors);
+        }
         if running.is_none() && opens && !options.any_interface {
             check_memory(&nfs, pool.as_deref(), options.dry_run, &mut notes, &mut errors);
         }

@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::file::{Placed, PortSection};
 use super::files::Files;
+use super::opening::{self, Places};
 use super::parts::take;
 
 /// The order in which the packets of several inputs with captured times are received. Other inputs
@@ -42,7 +43,7 @@ pub struct PortPlan<B: ?Sized> {
     /// What is known once it was opened.
     opened: Arc<OnceLock<Known>>,
     /// Its section.
-    place: Passage,
+    pub(super) places: Places,
 }
 
 /// What is known of a port that was opened.
@@ -64,6 +65,11 @@ impl<B: PortBlueprint + ?Sized> PortPlan<B> {
     pub fn mode(&self) -> Option<String> {
         let obtained = self.opened.get().and_then(|opened| opened.mode.clone());
         obtained.or_else(|| self.blueprint.mode())
+    }
+
+    /// Whether others send or receive its packets, by an interface, a device or shared memory.
+    pub fn is_live(&self) -> bool {
+        self.blueprint.interface().is_some() || self.blueprint.shared().is_some()
     }
 
     /// What happens to its network interface, once it was opened; `None` if it has none.
@@ -106,9 +112,12 @@ impl InputPlan {
     /// Opens it; returns its queues.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// Why it cannot be opened, with its place in the chain file.
     pub fn open(&self, opening: &InputOpening<'_>) -> Result<Vec<Box<dyn Input>>, IoError> {
-        self.queues(INPUT.name, self.blueprint.open(opening)?, opening.queues)
+        let opened = self.blueprint.open(opening);
+        opened
+            .and_then(|opened| self.queues(INPUT.name, opened, opening.queues))
+            .map_err(|error| self.placed(error))
     }
 }
 
@@ -116,9 +125,12 @@ impl OutputPlan {
     /// Opens it; returns its queues.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// Why it cannot be opened, with its place in the chain file.
     pub fn open(&self, opening: &OutputOpening<'_>) -> Result<Vec<Box<dyn Output>>, IoError> {
-        self.queues(OUTPUT.name, self.blueprint.open(opening)?, opening.queues)
+        let opened = self.blueprint.open(opening);
+        opened
+            .and_then(|opened| self.queues(OUTPUT.name, opened, opening.queues))
+            .map_err(|error| self.placed(error))
     }
 }
 
@@ -132,9 +144,8 @@ pub(super) fn check_paces(inputs: &[InputPlan], merge: MergeBy, errors: &mut Vec
             "'pace' of input '{}' is not that of input '{}', with which it is merged by time",
             other.name, first.name
         );
-        errors.push(
-            other.place.error(message, "the same pace in both, or merge = \"turn\" in [run]"),
-        );
+        let expected = "the same pace in both, or merge = \"turn\" in [run]";
+        errors.push(other.places.section().error(message, expected));
     }
 }
 
@@ -254,14 +265,16 @@ impl Loader<'_> {
         let (kind, side) = self.only(direction, &place, &chosen)?;
         self.drop_unchosen(direction, &mut table);
         self.refuse_others(direction, &source, (kind, side), &mut table);
+        let values = opening::values(&table);
         let table = SourceTable::new(Spanned::new(span, DeValue::Table(table)), &source);
+        let places = Places::new(place, kind.key, values);
         let section = Section::new(&name, table, direction.with(&keys), environment);
         let built = (side.build)(&section);
         let files = self.add_files(direction.name, &name, &source, section.into_files());
         match built {
             Ok(blueprint) => {
                 let blueprint = Arc::from(blueprint);
-                Some(PortPlan { name, kind, blueprint, files, opened: Arc::default(), place })
+                Some(PortPlan { name, kind, blueprint, files, opened: Arc::default(), places })
             }
             Err(more) => {
                 self.errors.extend(more);

@@ -177,7 +177,7 @@ fn execute_chain(
     service.finish(outcome.is_ok());
     drop(progress);
     drop(server);
-    let mut report = outcome?;
+    let mut report = outcome.map_err(|failure| chain.refuse_port(failure))?;
     report.sandbox = sandbox.map(|sandbox| sandbox.report());
     observing.finish(&mut report);
     Ok(report)

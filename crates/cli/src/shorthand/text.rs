@@ -124,6 +124,16 @@ impl ChainText {
         own.iter().for_each(|mistake| log::error!("{mistake}"));
         Failure::Configuration(of_files)
     }
+
+    /// The failure of a run of this text: a port that could not be opened is named as its argument.
+    pub fn refuse_port(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Port(mistake) if is_of_command(&mistake) => {
+                Failure::Run(self.explain(&mistake))
+            }
+            other => other,
+        }
+    }
 }
 
 /// Whether a mistake is in the text for a command, and not in a file that it names.

@@ -198,6 +198,7 @@ fn port_since(before: Option<&PortReport>, after: &PortReport) -> PortReport {
         copied: None,
         link_events: counts_since(before.map(|before| &before.link_events), &after.link_events),
         mode: None,
+        is_live: after.is_live,
     }
 }
 

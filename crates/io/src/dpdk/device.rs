@@ -210,7 +210,7 @@ fn arguments(
     Ok(format!("{text},framesz={size},blocksz={},framecnt={count}", frames * size))
 }
 
-/// Frames that do not hold the longest packet, with as many bytes `beside` it.
+/// Frames that do not hold the longest packet, with as many bytes `named` it.
 fn small_frames(size: usize, longest: usize, beside: usize) -> String {
     format!(
         "frames of {size} bytes are too small for packets of {longest} bytes; expected frame_size = \
@@ -349,13 +349,15 @@ impl Lease {
         let name = &settings.device.name;
         if let Some(shared) = open.devices.get_mut(name) {
             let device = &shared.device;
-            if device.settings != *settings || !Arc::ptr_eq(device.mbufs.pool(), pool) {
-                return Err(refused("its input and output have different options"));
+            let taken = &mut shared.taken[direction as usize];
+            let is_input = (direction == Direction::Input) == *taken;
+            let other = if is_input { "another input" } else { "another output" };
+            let conflict = settings.check_device(&device.settings, other, *taken);
+            conflict.map_err(|refusal| refusal.of(settings.title()))?;
+            if !Arc::ptr_eq(device.mbufs.pool(), pool) {
+                return Err(refused("its input and output have different packet memory"));
             }
-            if std::mem::replace(&mut shared.taken[direction as usize], true) {
-                let port = if direction == Direction::Input { "input" } else { "output" };
-                return Err(refused(&format!("another {port} has it; expected one {port}")));
-            }
+            *taken = true;
             return Ok(Self { device: Some(device.clone()), direction });
         }
         let mbufs = open

@@ -10,8 +10,8 @@ use super::{HAS_DPDK, WITHOUT, ports};
 use crate::host;
 use crate::interface::{check_name, link_of};
 use crate::kind::{
-    Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
-    PortBlueprint, Section, Side,
+    Capabilities, InputBlueprint, InputOpening, Kind, Link, Neighbour, Opened, OutputBlueprint,
+    OutputOpening, PortBlueprint, Refusal, Section, Side,
 };
 use crate::port::{Input, IoError, Output};
 
@@ -265,6 +265,15 @@ impl PortBlueprint for Dpdk {
 
     fn drives_hardware(&self) -> bool {
         self.0.device.is_pci
+    }
+
+    fn shared(&self) -> Option<String> {
+        Some(self.0.device.name.clone())
+    }
+
+    fn check_with(&self, other: &Neighbour<'_>) -> Result<(), Refusal> {
+        let Some(other_device) = other.blueprint.downcast::<Self>() else { return Ok(()) };
+        self.0.check_device(&other_device.0, other.name, other.same_direction)
     }
 }
 

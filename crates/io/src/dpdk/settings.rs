@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::kind::Refusal;
+
 /// A device of DPDK: which, and how.
 ///
 /// An input and an output of one program with the same device share it.
@@ -26,6 +28,36 @@ pub(super) struct DpdkSettings {
 }
 
 impl DpdkSettings {
+    /// Checks that it can have the device of `other` together with that, which messages name `named` and
+    /// whose direction is the same or not.
+    pub(super) fn check_device(
+        &self,
+        other: &Self,
+        named: &str,
+        same_direction: bool,
+    ) -> Result<(), Refusal> {
+        if same_direction {
+            let expected = "one input and one output for each device";
+            return Err(Refusal::new(&["dpdk"], format!("{named} has it"), expected));
+        }
+        let options: [(bool, &'static [&'static str]); 8] = [
+            (self.device == other.device, &["dpdk"]),
+            (self.queues == other.queues, &["queues"]),
+            (self.descriptors == other.descriptors, &["descriptors"]),
+            (self.mtu == other.mtu, &["mtu"]),
+            (self.promiscuous == other.promiscuous, &["promiscuous"]),
+            (self.drop_bad_checksums == other.drop_bad_checksums, &["drop_bad_checksums"]),
+            (self.complete_checksums == other.complete_checksums, &["complete_checksums"]),
+            (self.idle_sleep_us == other.idle_sleep_us, &["idle_sleep_us"]),
+        ];
+        let Some((_, keys)) = options.into_iter().find(|(is_same, _)| !is_same) else {
+            return Ok(());
+        };
+        let key = keys.concat();
+        let message = format!("'{key}' is not that of {named}, which has the same device");
+        Err(Refusal::new(keys, message, format!("the same '{key}' in both")))
+    }
+
     /// Of messages: `DPDK net_ring0`.
     pub(super) fn title(&self) -> String {
         format!("DPDK {}", self.device.name)

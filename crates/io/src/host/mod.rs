@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use links::Links;
 use thalweg_source::outside;
 
+use crate::kind::Refusal;
 use crate::port::IoError;
 
 /// What an interface has if a default route leads to it.
@@ -54,7 +55,7 @@ pub fn note_sessions() {
 /// the kernel, or sends others by it, could cut the host off.
 ///
 /// # Errors
-/// [`IoError::Interface`] with what the host has it for, or why that cannot be found out.
+/// [`IoError::Refused`] with what the host has it for, or why that cannot be found out.
 pub(crate) fn check(name: &str, force: bool) -> Result<(), IoError> {
     if force {
         return Ok(());
@@ -64,8 +65,8 @@ pub(crate) fn check(name: &str, force: bool) -> Result<(), IoError> {
         Ok(Some(use_)) => format!("it has {use_}"),
         Err(error) => format!("cannot find out whether the host is reached by it: {error}"),
     };
-    let what = format!("{found}; to take it nevertheless: force = true");
-    Err(IoError::Interface { name: name.to_owned(), what })
+    let refusal = Refusal::new(&["force"], found, "force = true to take it nevertheless");
+    Err(refusal.of(format!("interface {name}")))
 }
 
 /// What the host needs an interface for: itself, or one that is made of it, such as its bridge, bond or

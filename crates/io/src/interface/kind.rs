@@ -115,7 +115,7 @@ pub(crate) fn check_name(section: &Section<'_>, name: &Spanned<String>) -> Optio
     let problem =
         environment.opens.then(|| outside::privileged(|| check_interface(name)).err()).flatten()?;
     let message = format!("interface '{name}': {}", problem.what());
-    Some(section.error(span, message, "an interface that can be opened"))
+    Some(section.error(span, message, problem.refusal().expected))
 }
 
 /// An interface from which packets are received.

@@ -24,6 +24,7 @@ pub(crate) use socket::{PacketSocket, driver, index_of, mtu, request_for};
 
 use std::io;
 
+use crate::kind::Refusal;
 use crate::port::IoError;
 
 /// Checks that the system permits this program to open interfaces.
@@ -84,9 +85,10 @@ pub(crate) fn removed(name: &str) -> IoError {
 }
 
 pub(crate) fn failed(name: &str, what: &str, error: &io::Error) -> IoError {
-    let hint = match error.kind() {
-        io::ErrorKind::PermissionDenied => "; run as root or with the capability CAP_NET_RAW",
-        _ => "",
-    };
-    IoError::Interface { name: name.to_owned(), what: format!("{what}: {error}{hint}") }
+    let what = format!("{what}: {error}");
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return IoError::Interface { name: name.to_owned(), what };
+    }
+    let expected = "to run as root or with the capability CAP_NET_RAW";
+    Refusal::new(&[], what, expected).of(format!("interface {name}"))
 }

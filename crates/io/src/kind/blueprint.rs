@@ -11,6 +11,7 @@ use thalweg_packet::Pool;
 use thalweg_source::Stop;
 
 use super::link::Link;
+use super::refusal::{MemoryAtHand, Refusal};
 use crate::filter::Filter;
 use crate::links::LinkEvents;
 use crate::paced::Pace;
@@ -159,6 +160,52 @@ pub trait PortBlueprint: Any + Send + Sync {
     /// The system's network interface that it stands for.
     fn interface(&self) -> Option<&str> {
         None
+    }
+
+    /// What it has together with other ports, by a name among those of its kind: an interface, a socket.
+    /// Ports with one name are checked [with each other](Self::check_with).
+    fn shared(&self) -> Option<String> {
+        None
+    }
+
+    /// Checks that it can be opened together with `other`, of the same kind, with which it
+    /// [shares](Self::shared) something.
+    ///
+    /// # Errors
+    /// What is in the way.
+    fn check_with(&self, other: &Neighbour<'_>) -> Result<(), Refusal> {
+        let _ = other;
+        Ok(())
+    }
+
+    /// Checks that it can be opened with this packet memory.
+    ///
+    /// # Errors
+    /// What is in the way.
+    fn check_memory(&self, memory: MemoryAtHand<'_>) -> Result<(), Refusal> {
+        let _ = memory;
+        Ok(())
+    }
+}
+
+/// A port that is there before another one.
+#[derive(Clone, Copy)]
+pub struct Neighbour<'a> {
+    /// The port.
+    pub blueprint: &'a dyn PortBlueprint,
+    /// What messages name it: `input 'a' in line 3`.
+    pub name: &'a str,
+    /// Whether both are inputs, or both outputs.
+    pub same_direction: bool,
+}
+
+impl fmt::Debug for Neighbour<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, same_direction, .. } = self;
+        f.debug_struct("Neighbour")
+            .field("name", name)
+            .field("same_direction", same_direction)
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod blueprint;
 mod link;
+mod refusal;
 mod section;
 
 use std::fmt;
@@ -14,10 +15,11 @@ use schemars::Schema;
 use thalweg_source::SourceError;
 
 pub use blueprint::{
-    Capabilities, InputBlueprint, InputOpening, Opened, OutputBlueprint, OutputOpening, Overrides,
-    PortBlueprint,
+    Capabilities, InputBlueprint, InputOpening, Neighbour, Opened, OutputBlueprint, OutputOpening,
+    Overrides, PortBlueprint,
 };
 pub use link::Link;
+pub use refusal::{HugePages, MemoryAtHand, Refusal};
 pub use section::{Environment, NamedFiles, Section};
 
 /// A kind of port: what its module exports for the registry of a program.

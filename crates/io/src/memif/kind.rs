@@ -1,5 +1,6 @@
 //! Shared memory as a kind of port.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,15 +12,15 @@ use thalweg_source::SourceError;
 use toml::Spanned;
 
 use super::address::Address;
-use super::registry;
+use super::registry::{self, check_pool};
 use super::settings::{
     BUFFER_SIZE, MAX_QUEUES, MAX_RING_SIZE, MemifSettings, RING_SIZE, Role, Secret,
 };
 use super::shared::Measures;
 use super::{MemifInput, MemifOutput};
 use crate::kind::{
-    Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
-    PortBlueprint, Section, Side,
+    Capabilities, InputBlueprint, InputOpening, Kind, Link, MemoryAtHand, Neighbour, Opened,
+    OutputBlueprint, OutputOpening, PortBlueprint, Refusal, Section, Side,
 };
 use crate::link_model::{LinkModel, ModelledInput, ModelledLink};
 use crate::port::{Input, IoError, Output};
@@ -95,6 +96,12 @@ struct Options {
     /// A model of the link by which packets arrive, for experiments; none without it.
     #[schemars(with = "Option<LinkModel>")]
     link: Option<Spanned<LinkModel>>,
+}
+
+/// The places of the values in `link`.
+#[derive(Deserialize)]
+struct LinkPlaces {
+    link: Option<HashMap<String, Spanned<u32>>>,
 }
 
 /// The options of an output: those of an input without a link, which is modelled where packets arrive.
@@ -220,7 +227,10 @@ fn out_of(
 /// Checks the model of a link.
 fn check_link(section: &Section<'_>, link: &Spanned<LinkModel>) -> Option<SourceError> {
     let (key, value, range) = link.get_ref().mistake()?;
-    Some(section.error(link.span(), format!("'{key}' of 'link' is {value}"), range))
+    let places = section.parse::<LinkPlaces>().ok().and_then(|places| places.link);
+    let place = places.and_then(|mut places| places.remove(key));
+    let span = place.map_or_else(|| link.span(), |value| value.span());
+    Some(section.error(span, format!("'{key}' of 'link' is {value}"), range))
 }
 
 /// Checks that zero copy is for a client, and the size of buffers that of frames.
@@ -288,6 +298,20 @@ impl PortBlueprint for Memif {
     fn socket(&self) -> Option<&Path> {
         self.settings.address.path()
     }
+
+    fn shared(&self) -> Option<String> {
+        let MemifSettings { address, role, id, .. } = &self.settings;
+        Some(format!("{address:?} {role:?} {id}"))
+    }
+
+    fn check_with(&self, other: &Neighbour<'_>) -> Result<(), Refusal> {
+        let Some(Self { settings, .. }) = other.blueprint.downcast() else { return Ok(()) };
+        self.settings.check_end(settings, other.name, other.same_direction)
+    }
+
+    fn check_memory(&self, memory: MemoryAtHand<'_>) -> Result<(), Refusal> {
+        if self.settings.zero_copy { check_pool(&self.settings, memory.pool) } else { Ok(()) }
+    }
 }
 
 impl InputBlueprint for Memif {
@@ -300,12 +324,12 @@ impl InputBlueprint for Memif {
         };
         let (under_way, frames) = (queues.len() * model.queue as usize, pool.frames());
         if under_way + BATCH > frames {
-            let what = format!(
-                "'queue' of 'link' takes {under_way} frames, but there are {frames}; expected frames = \
-                 {} in [memory], or a shorter queue",
-                under_way + 2 * BATCH
-            );
-            return Err(IoError::Port { port: self.settings.title(), what });
+            let message =
+                format!("'queue' of 'link' takes {under_way} frames, but there are {frames}");
+            let needed = under_way + 2 * BATCH;
+            let expected = format!("frames = {needed} in [memory], or a shorter queue");
+            let refusal = Refusal::new(&["link.queue", "link"], message, expected);
+            return Err(refusal.of(self.settings.title()));
         }
         let link = ModelledLink::new(model);
         let of = |queue| ModelledInput::by(Box::new(queue), link.clone(), pool.clone());

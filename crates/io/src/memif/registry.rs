@@ -1,6 +1,7 @@
 //! The connections of this program, so that an input and an output share one.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use thalweg_packet::{MemoryKind, Pool};
@@ -9,7 +10,7 @@ use super::address::Address;
 use super::endpoint::Endpoint;
 use super::hub::Hub;
 use super::settings::{MemifSettings, Role};
-use crate::kind::Link;
+use crate::kind::{Link, Refusal};
 use crate::port::IoError;
 
 /// The hubs of all sockets, with the ports of each of their ends.
@@ -53,21 +54,21 @@ impl Lease {
         pool: &Arc<Pool>,
     ) -> Result<Self, IoError> {
         let pool = settings.pool(pool);
+        let refused = |refusal: Refusal| refusal.of(settings.title());
         if let Some(pool) = pool {
-            check_pool(settings, pool)?;
+            check_pool(settings, pool).map_err(refused)?;
         }
-        let failed = |what| IoError::Port { port: settings.title(), what };
         let key = (settings.address.clone(), settings.role);
         let mut hubs = hubs();
         let mut of_socket = match hubs.remove(&key) {
             Some(shared) => shared,
             None => Shared {
                 hub: Hub::start(&settings.address, settings.role)
-                    .map_err(|e| failed(format!("cannot listen there: {e}")))?,
+                    .map_err(|e| refused(cannot_listen(&e)))?,
                 taken: HashMap::new(),
             },
         };
-        let endpoint = of_socket.take(settings, direction, pool).map_err(failed);
+        let endpoint = of_socket.take(settings, direction, pool).map_err(refused);
         if !of_socket.taken.is_empty() {
             hubs.insert(key, of_socket);
         }
@@ -85,51 +86,69 @@ impl Shared {
         settings: &MemifSettings,
         direction: Direction,
         pool: Option<&Arc<Pool>>,
-    ) -> Result<Arc<Endpoint>, String> {
+    ) -> Result<Arc<Endpoint>, Refusal> {
+        let taken = self.taken.get(&settings.id);
+        let same_direction = taken.is_some_and(|taken| taken[direction as usize]);
+        let other =
+            if (direction == Direction::Input) == same_direction { "input" } else { "output" };
         let endpoint = match self.hub.find(settings.id) {
-            Some(endpoint) if endpoint.settings != *settings => {
-                return Err("its input and output have different options; expected the same \
-                            secret, ring_size, buffer_size, queues and zero_copy"
-                    .into());
+            Some(endpoint) => {
+                let other = format!("another {other}");
+                settings.check_end(&endpoint.settings, &other, same_direction)?;
+                if !endpoint.is_over(pool) {
+                    let message = "its input and output have different packet memory";
+                    return Err(Refusal::new(&[], message, "the same for both"));
+                }
+                endpoint
             }
-            Some(endpoint) if !endpoint.is_over(pool) => {
-                return Err("its input and output have different packet memory".into());
-            }
-            Some(endpoint) => endpoint,
-            None => self.hub.add(settings, pool).map_err(|e| e.to_string())?,
+            None => self.hub.add(settings, pool).map_err(|e| {
+                Refusal::new(&[], e.to_string(), "less packet memory or smaller rings")
+            })?,
         };
-        let taken = &mut self.taken.entry(settings.id).or_default()[direction as usize];
-        if std::mem::replace(taken, true) {
-            let port = if direction == Direction::Input { "input" } else { "output" };
-            return Err(format!("another {port} has it; expected one {port} for a connection"));
-        }
+        self.taken.entry(settings.id).or_default()[direction as usize] = true;
         Ok(endpoint)
     }
 }
 
+fn cannot_listen(error: &io::Error) -> Refusal {
+    let expected = match error.kind() {
+        io::ErrorKind::AddrInUse => "a socket on which no other program listens",
+        io::ErrorKind::NotFound => "a socket in a folder that exists",
+        io::ErrorKind::PermissionDenied => "a socket in a folder where this user may make one",
+        _ => "a socket on which this program can listen",
+    };
+    Refusal::new(&[], format!("cannot listen there: {error}"), expected)
+}
+
 /// Checks that a peer can share the memory of a pool, and that frames are left beside those in rings.
-fn check_pool(settings: &MemifSettings, pool: &Pool) -> Result<(), IoError> {
-    let refused = |what| Err(IoError::Port { port: settings.title(), what });
+pub(super) fn check_pool(settings: &MemifSettings, pool: &Pool) -> Result<(), Refusal> {
     let (len, most) = (pool.memory().len() as u64, super::region::LONGEST);
     if pool.memory().file().is_none() {
         let why = match pool.memory().kind() {
-            MemoryKind::Foreign => "a device has allocated it; expected no 'zero_copy'",
-            _ => "the run began without 'zero_copy'; expected a restart",
+            MemoryKind::Foreign => ("a device has allocated it", "no 'zero_copy'"),
+            _ => ("the run began without 'zero_copy'", "a restart"),
         };
-        return refused(format!("its packet memory cannot be shared with a peer, since {why}"));
+        let message = format!("its packet memory cannot be shared with a peer, since {}", why.0);
+        return Err(Refusal::new(&["zero_copy"], message, why.1));
     }
     if len > most {
-        return refused(format!(
-            "'zero_copy' shares {len} bytes of packet memory; expected at most {most}: fewer frames"
+        return Err(Refusal::new(
+            &["zero_copy", "memory.frames"],
+            format!("'zero_copy' shares {len} bytes of packet memory"),
+            format!("at most {most}: fewer frames"),
         ));
     }
     let (frames, in_rings) =
         (pool.frames(), 2 * (usize::from(settings.queues) << settings.ring_size));
     if frames < in_rings + RESERVE {
         let needed = in_rings + RESERVE;
-        return refused(format!(
-            "'zero_copy' needs {in_rings} frames for its rings and {RESERVE} besides, but there are \
-             {frames}; expected frames = {needed} in [memory], smaller rings, or fewer queues"
+        return Err(Refusal::new(
+            &["zero_copy", "memory.frames"],
+            format!(
+                "'zero_copy' needs {in_rings} frames for its rings and {RESERVE} besides, but there \
+                 are {frames}"
+            ),
+            format!("frames = {needed} in [memory], smaller rings, or fewer queues"),
         ));
     }
     Ok(())

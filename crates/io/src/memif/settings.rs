@@ -9,6 +9,7 @@ use thalweg_packet::Pool;
 
 use super::address::Address;
 use super::message::SECRET;
+use crate::kind::Refusal;
 
 /// The end of a connection that a port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
@@ -69,6 +70,33 @@ pub struct MemifSettings {
 }
 
 impl MemifSettings {
+    /// Checks that it can have the end of `other`, of the same socket, role and id, together with that,
+    /// which messages name `named` and whose direction is the same or not.
+    pub(super) fn check_end(
+        &self,
+        other: &Self,
+        named: &str,
+        same_direction: bool,
+    ) -> Result<(), Refusal> {
+        if same_direction {
+            let expected = "one input and one output for each connection";
+            return Err(Refusal::new(&["id"], format!("{named} has it"), expected));
+        }
+        let options: [(bool, &'static [&'static str]); 5] = [
+            (self.secret == other.secret, &["secret"]),
+            (self.ring_size == other.ring_size, &["ring_size"]),
+            (self.buffer_size == other.buffer_size, &["buffer_size"]),
+            (self.queues == other.queues, &["queues"]),
+            (self.zero_copy == other.zero_copy, &["zero_copy"]),
+        ];
+        let Some((_, keys)) = options.into_iter().find(|(is_same, _)| !is_same) else {
+            return Ok(());
+        };
+        let key = keys.concat();
+        let message = format!("'{key}' is not that of {named}, which has the same connection");
+        Err(Refusal::new(keys, message, format!("the same '{key}' in both")))
+    }
+
     /// An end at `socket`, with the defaults of the chain file.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use super::queue::Queue;
 use super::setup::{HostAddress, Setup};
 use crate::host;
 use crate::interface::{index_of, link_of, mtu};
+use crate::kind::Refusal;
 use crate::links::has_carrier;
 use crate::port::IoError;
 
@@ -186,15 +187,15 @@ fn is_as_wanted(name: &str, settings: &TapSettings) -> bool {
 }
 
 fn failed(name: &str, error: &io::Error) -> IoError {
-    let hint = match error.raw_os_error() {
+    let what = format!("cannot open the TAP device: {error}");
+    let expected = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
-            "; run as root or with the capability CAP_NET_ADMIN, or have it made for this user: \
-             ip tuntap add dev NAME mode tap user USER"
+            "to run as root or with the capability CAP_NET_ADMIN, or a device that was made for this \
+             user: ip tuntap add dev NAME mode tap user USER"
         }
-        Some(libc::EBUSY) => "; another program has it",
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "; load the kernel's module 'tun'",
-        _ => "",
+        Some(libc::EBUSY) => "a device that no other program has",
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "the kernel's module 'tun'",
+        _ => "the name of a TAP device, or of none that is there",
     };
-    let what = format!("cannot open the TAP device: {error}{hint}");
-    IoError::Interface { name: name.to_owned(), what }
+    Refusal::new(&[], what, expected).of(format!("interface {name}"))
 }

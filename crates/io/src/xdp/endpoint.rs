@@ -9,14 +9,15 @@ use std::{fs, io};
 use thalweg_packet::{MemoryKind, PacketMemory, Pool};
 
 use super::bpf::Attachment;
-use super::failed;
 use super::interface::Redirection;
 use super::lent::Lent;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::{Obtained, XdpMode, XdpSettings};
 use super::socket::{Binding, Chunks, Rings, XdpSocket};
+use super::{failed, refused};
 use crate::interface::{PacketSocket, driver, link_of};
+use crate::kind::{HugePages, MemoryAtHand, Refusal};
 use crate::port::IoError;
 
 /// The largest chunk: a page.
@@ -28,6 +29,11 @@ const SMALLEST_CHUNK: usize = 2048;
 const HEADROOM: u32 = 2;
 /// For how long a queue may stay taken after its socket was closed.
 const RELEASE: Duration = Duration::from_millis(500);
+
+/// The size of a huge page, in bytes.
+const HUGE_PAGE: usize = 2 << 20;
+/// The modes that are expected in place of zero copy.
+const WITHOUT_ZERO_COPY: &str = "mode = \"copy\" or \"auto\", which do without";
 
 /// An open queue.
 pub(super) struct Endpoint {
@@ -62,7 +68,8 @@ impl Endpoint {
         redirection: Arc<Redirection>,
         others: &[Arc<Self>],
     ) -> Result<Self, IoError> {
-        check_pool(settings, pool)?;
+        let memory = MemoryAtHand { pool, huge_pages: HugePages::NotRequested };
+        check_memory(settings, memory).map_err(|refusal| refused(&settings.interface, refusal))?;
         let mut outcome = None;
         for mode in attempts(settings.mode, redirection.attachment()) {
             let bound = bind(settings, index, pool, *mode, others);
@@ -199,24 +206,60 @@ fn chunks(pool: &Pool) -> Chunks {
     Chunks { size: pool.frame_size().min(LARGEST_CHUNK) as u32, headroom: HEADROOM }
 }
 
-fn check_pool(settings: &XdpSettings, pool: &Pool) -> Result<(), IoError> {
-    let refused = |what| Err(IoError::Interface { name: settings.interface.clone(), what });
-    let (size, frames) = (pool.frame_size(), pool.frames());
+/// Checks that a queue can have this packet memory.
+pub(super) fn check_memory(
+    settings: &XdpSettings,
+    memory: MemoryAtHand<'_>,
+) -> Result<(), Refusal> {
+    let (size, frames) = (memory.pool.frame_size(), memory.pool.frames());
     if size < SMALLEST_CHUNK {
-        return refused(format!(
-            "frames of {size} bytes are too small for AF_XDP; expected frame_size = \
-             {SMALLEST_CHUNK} or more in [memory]"
+        return Err(Refusal::new(
+            &["memory.frame_size"],
+            format!("frames of {size} bytes are too small for AF_XDP"),
+            format!("frame_size = {SMALLEST_CHUNK} or more in [memory]"),
         ));
     }
-    if settings.ring_size as usize > frames / 4 {
-        return refused(format!(
-            "a receive ring of {} of {frames} frames leaves too few for packets under way; expected \
-             a smaller ring_size, or frames = {} or more in [memory]",
-            settings.ring_size,
-            4 * settings.ring_size
+    let ring_size = settings.ring_size;
+    if ring_size as usize > frames / 4 {
+        return Err(Refusal::new(
+            &["ring_size", "memory.frames"],
+            format!(
+                "a receive ring of {ring_size} of {frames} frames leaves too few for packets under way"
+            ),
+            format!("a smaller ring_size, or frames = {} or more in [memory]", 4 * ring_size),
         ));
     }
-    Ok(())
+    match settings.mode {
+        XdpMode::ZeroCopy => check_contiguous(memory),
+        XdpMode::Auto | XdpMode::Copy | XdpMode::Generic => Ok(()),
+    }
+}
+
+/// Checks that packet memory has huge pages.
+fn check_contiguous(memory: MemoryAtHand<'_>) -> Result<(), Refusal> {
+    let region = memory.pool.memory();
+    let (what, expected) = match (region.kind(), memory.huge_pages) {
+        (MemoryKind::HugePages, _) | (_, HugePages::Elsewhere) => return Ok(()),
+        (MemoryKind::Foreign, _) => {
+            (", and a device has allocated packet memory", WITHOUT_ZERO_COPY.to_owned())
+        }
+        (MemoryKind::Shared, _) => (
+            ", and packet memory is shared with a peer",
+            format!("no 'zero_copy' in memif ports, or {WITHOUT_ZERO_COPY}"),
+        ),
+        (MemoryKind::Anonymous, HugePages::Requested) => {
+            let pages = region.len().div_ceil(HUGE_PAGE);
+            let expected = format!(
+                "{pages} free huge pages: sysctl vm.nr_hugepages={pages}, or more if others have some"
+            );
+            (", of which the system has too few", expected)
+        }
+        (MemoryKind::Anonymous, HugePages::NotRequested) => {
+            ("", format!("huge_pages = true in [memory], or {WITHOUT_ZERO_COPY}"))
+        }
+    };
+    let message = format!("mode = \"zero-copy\" needs frames in huge pages{what}");
+    Err(Refusal::new(&["mode"], message, expected))
 }
 
 /// The modes to try, in their order.
@@ -291,40 +334,51 @@ fn prepare(settings: &XdpSettings, pool: Option<&Arc<Pool>>) -> io::Result<(XdpS
 
 fn cannot_bind(settings: &XdpSettings, pool: &Pool, error: &io::Error) -> IoError {
     let XdpSettings { interface: name, queue, mode, .. } = settings;
-    let what = match error.raw_os_error() {
-        Some(libc::EBUSY) => format!("its queue {queue} is taken by another AF_XDP socket"),
-        Some(libc::EINVAL) if *queue > 0 => format!(
-            "it has no queue {queue}, or not in both directions; its queues: ethtool -l {name}"
+    let refusal = match error.raw_os_error() {
+        Some(libc::EBUSY) => Refusal::new(
+            &["queue"],
+            format!("its queue {queue} is taken by another AF_XDP socket"),
+            "a queue that is free",
         ),
-        Some(libc::EOPNOTSUPP | libc::EINVAL) if *mode == XdpMode::ZeroCopy => {
-            let remedy = match pool.memory().kind() {
-                MemoryKind::HugePages => {
-                    "its driver does not do it; mode = \"copy\" or \"auto\" does without"
-                }
-                MemoryKind::Foreign => {
-                    "it needs frames in huge pages, and a device has allocated packet memory; mode = \
-                     \"copy\" or \"auto\" does without"
-                }
-                _ => "it needs frames in huge pages: huge_pages = true in [memory]",
-            };
-            format!("mode = \"zero-copy\" is not available ({error}); {remedy}")
-        }
+        Some(libc::EINVAL) if *queue > 0 => Refusal::new(
+            &["queue"],
+            format!("it has no queue {queue}, or not in both directions"),
+            format!("one of its queues: ethtool -l {name}"),
+        ),
+        Some(libc::EOPNOTSUPP | libc::EINVAL) if *mode == XdpMode::ZeroCopy => Refusal::new(
+            &["mode"],
+            format!("mode = \"zero-copy\" is not available ({error}): its driver does not do it"),
+            WITHOUT_ZERO_COPY,
+        ),
         // The kernel cannot pin the pages of each driver's memory.
         Some(libc::EFAULT | libc::ENOMEM) if pool.memory().kind() == MemoryKind::Foreign => {
-            format!(
-                "the kernel cannot receive into the packet memory that a device has allocated ({error}); \
-             expected another kind of port, such as interface = \"{name}\", or no NFs on the device"
+            Refusal::new(
+                &[],
+                format!(
+                    "the kernel cannot receive into the packet memory that a device has allocated \
+                     ({error})"
+                ),
+                format!(
+                    "another kind of port, such as interface = \"{name}\", or no NFs on the device"
+                ),
             )
         }
-        Some(libc::ENETDOWN) => format!("it is down; set it up: ip link set dev {name} up"),
-        Some(libc::ENOBUFS) => format!(
-            "the system does not permit to lock {} MiB of packet memory; raise the limit (ulimit \
-             -l), or run as root or with the capability CAP_IPC_LOCK",
-            pool.memory().len().div_ceil(1 << 20)
+        Some(libc::ENETDOWN) => Refusal::new(
+            &[],
+            "it is down",
+            format!("one that is set up: ip link set dev {name} up"),
+        ),
+        Some(libc::ENOBUFS) => Refusal::new(
+            &[],
+            format!(
+                "the system does not permit to lock {} MiB of packet memory",
+                pool.memory().len().div_ceil(1 << 20)
+            ),
+            "a higher limit (ulimit -l), or to run as root or with the capability CAP_IPC_LOCK",
         ),
         _ => return failed(name, "cannot bind an AF_XDP socket to it", error),
     };
-    IoError::Interface { name: name.clone(), what }
+    refused(name, refusal)
 }
 
 /// How many receive queues an interface has, if the file system of this network namespace is mounted.

@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::bpf::{Attachment, Program, ProgramLink, SocketMap};
-use super::failed;
 use super::program::{self, KEEP, MOST_ADDRESSES};
 use super::settings::{MOST_QUEUES, XdpMode, XdpSettings};
+use super::{failed, refused};
 use crate::host::{self, Own};
+use crate::kind::Refusal;
 use crate::port::IoError;
 
 /// A program at an interface, and the sockets to which it sends packets.
@@ -39,17 +40,15 @@ impl Redirection {
         self.attachment
     }
 
-    /// Why a queue with other settings cannot share the program; `None` if it can.
-    pub(super) fn conflict(&self, settings: &XdpSettings) -> Option<&'static str> {
-        let other = &self.settings;
-        if other.pass != settings.pass {
-            return Some("its ports have different options; expected the same 'pass'");
-        }
-        let is_generic = |settings: &XdpSettings| settings.mode == XdpMode::Generic;
+    /// Checks that a queue with these settings can share the program.
+    pub(super) fn check(&self, settings: &XdpSettings) -> Result<(), Refusal> {
+        settings.check_program(&self.settings, "another port of the interface")?;
         let needs_native = matches!(settings.mode, XdpMode::ZeroCopy | XdpMode::Copy);
-        let differs = is_generic(other) != is_generic(settings)
-            || needs_native && self.attachment == Attachment::Generic;
-        differs.then_some("its ports have different options; expected the same 'mode'")
+        if needs_native && self.attachment == Attachment::Generic {
+            let message = "another port of the interface has obtained mode = \"generic\"";
+            return Err(Refusal::new(&["mode"], message, "the same 'mode' in both"));
+        }
+        Ok(())
     }
 
     /// Has the packets of a queue go to a socket.
@@ -103,16 +102,21 @@ fn attach(
 
 fn cannot_attach(settings: &XdpSettings, attachment: Attachment, error: &io::Error) -> IoError {
     let (name, mode) = (&settings.interface, settings.mode.name());
-    let what = match error.raw_os_error() {
-        Some(libc::EBUSY | libc::EEXIST) => format!(
-            "another XDP program is attached to it; end the program that uses it, or detach it: \
-             ip link set dev {name} xdp off"
+    let refusal = match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => Refusal::new(
+            &[],
+            "another XDP program is attached to it",
+            format!(
+                "an interface without one: end the program that uses it, or detach it: ip link set \
+                 dev {name} xdp off"
+            ),
         ),
-        Some(libc::EOPNOTSUPP) if attachment == Attachment::Native => format!(
-            "its driver has no XDP, which mode = \"{mode}\" needs; mode = \"generic\" or \"auto\" \
-             does without"
+        Some(libc::EOPNOTSUPP) if attachment == Attachment::Native => Refusal::new(
+            &["mode"],
+            format!("its driver has no XDP, which mode = \"{mode}\" needs"),
+            "mode = \"generic\" or \"auto\", which do without",
         ),
         _ => return failed(name, "cannot attach the XDP program", error),
     };
-    IoError::Interface { name: name.clone(), what }
+    refused(name, refusal)
 }

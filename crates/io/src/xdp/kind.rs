@@ -7,13 +7,14 @@ use serde::Deserialize;
 use thalweg_source::{SourceError, outside};
 use toml::Spanned;
 
+use super::endpoint::check_memory;
 use super::program::Pass;
 use super::settings::{DEFAULT_PASS, MOST_QUEUES, RING_SIZE, RING_SIZES, XdpMode, XdpSettings};
 use super::{XdpInput, XdpOutput};
 use crate::interface::{check_name, link_of};
 use crate::kind::{
-    Capabilities, InputBlueprint, InputOpening, Kind, Link, Opened, OutputBlueprint, OutputOpening,
-    PortBlueprint, Section, Side,
+    Capabilities, InputBlueprint, InputOpening, Kind, Link, MemoryAtHand, Neighbour, Opened,
+    OutputBlueprint, OutputOpening, PortBlueprint, Refusal, Section, Side,
 };
 use crate::links::{self, Following, KnownMtu, OnRemoval};
 use crate::port::{Input, IoError, Output};
@@ -209,6 +210,23 @@ impl PortBlueprint for Xdp {
 
     fn interface(&self) -> Option<&str> {
         Some(&self.settings.interface)
+    }
+
+    fn shared(&self) -> Option<String> {
+        Some(self.settings.interface.clone())
+    }
+
+    fn check_with(&self, other: &Neighbour<'_>) -> Result<(), Refusal> {
+        let Some(Self { settings, .. }) = other.blueprint.downcast() else { return Ok(()) };
+        if settings.queue == self.settings.queue {
+            self.settings.check_queue(settings, other.name, other.same_direction)
+        } else {
+            self.settings.check_program(settings, other.name)
+        }
+    }
+
+    fn check_memory(&self, memory: MemoryAtHand<'_>) -> Result<(), Refusal> {
+        check_memory(&self.settings, memory)
     }
 }
 

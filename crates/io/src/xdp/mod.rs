@@ -46,15 +46,19 @@ mod tests;
 
 use std::io;
 
+use crate::kind::Refusal;
 use crate::port::IoError;
 
 fn failed(name: &str, what: &str, error: &io::Error) -> IoError {
-    let hint = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "; run as root or with the capabilities CAP_NET_ADMIN, CAP_NET_RAW, \
-             CAP_BPF and CAP_PERFMON"
-        }
-        _ => "",
-    };
-    IoError::Interface { name: name.to_owned(), what: format!("{what}: {error}{hint}") }
+    let what = format!("{what}: {error}");
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return IoError::Interface { name: name.to_owned(), what };
+    }
+    let expected = "to run as root or with the capabilities CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and \
+                    CAP_PERFMON";
+    refused(name, Refusal::new(&[], what, expected))
+}
+
+fn refused(name: &str, refusal: Refusal) -> IoError {
+    refusal.of(format!("interface {name}"))
 }

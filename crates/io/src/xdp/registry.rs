@@ -12,6 +12,7 @@ use super::interface::Redirection;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::XdpSettings;
+use crate::kind::Refusal;
 use crate::port::IoError;
 use crate::{host, interface};
 
@@ -41,6 +42,22 @@ enum Direction {
     Output,
 }
 
+impl Direction {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Output => "output",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Input => Self::Output,
+            Self::Output => Self::Input,
+        }
+    }
+}
+
 /// A port's hold on its queue; the last one closes it.
 struct Lease {
     /// Always there until it is dropped.
@@ -56,22 +73,22 @@ impl Lease {
         direction: Direction,
     ) -> Result<Self, IoError> {
         let name = &settings.interface;
-        let refused = |what: &str| IoError::Port { port: settings.title(), what: what.into() };
         let (watch, index) = interface::open(name)?;
         interface::bind(&watch, name, index, false)?;
         let number = u32::try_from(index).unwrap_or_default();
         let (mut open, key) = (open(), (number, settings.queue));
         if let Some(shared) = open.queues.get_mut(&key) {
             let endpoint = &shared.endpoint;
-            if endpoint.settings != *settings || !endpoint.is_over(pool) {
-                return Err(refused("its input and output have different options"));
+            let refused = |refusal: Refusal| refusal.of(settings.title());
+            let taken = &mut shared.taken[direction as usize];
+            let other = if *taken { direction } else { direction.other() }.name();
+            let other = format!("another {other}");
+            settings.check_queue(&endpoint.settings, &other, *taken).map_err(refused)?;
+            if !endpoint.is_over(pool) {
+                let message = "its input and output have different packet memory";
+                return Err(refused(Refusal::new(&[], message, "the same for both")));
             }
-            if std::mem::replace(&mut shared.taken[direction as usize], true) {
-                let port = if direction == Direction::Input { "input" } else { "output" };
-                return Err(refused(&format!(
-                    "another {port} has it; expected one {port} for a queue"
-                )));
-            }
+            *taken = true;
             return Ok(Self { endpoint: Some(endpoint.clone()), direction });
         }
         host::check(name, settings.force)?;
@@ -103,11 +120,8 @@ impl Open {
         index: u32,
     ) -> Result<Arc<Redirection>, IoError> {
         if let Some(redirection) = self.redirections.get(&index).and_then(Weak::upgrade) {
-            let refused = |what: &str| IoError::Port { port: settings.title(), what: what.into() };
-            return match redirection.conflict(settings) {
-                Some(what) => Err(refused(what)),
-                None => Ok(redirection),
-            };
+            let refused = |refusal: Refusal| refusal.of(settings.title());
+            return redirection.check(settings).map_err(refused).map(|()| redirection);
         }
         let redirection = Arc::new(Redirection::attach(settings, index)?);
         self.redirections.insert(index, Arc::downgrade(&redirection));

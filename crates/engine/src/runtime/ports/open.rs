@@ -1,7 +1,7 @@
 //! Opens the ports of a plan, and checks the options of a run against its inputs.
 
-use thalweg_chain::{InputPlan, MergeBy, OutputPlan, Plan};
-use thalweg_io::kind::{InputOpening, OutputOpening, Overrides};
+use thalweg_chain::{InputPlan, MergeBy, OutputPlan, Plan, PortPlan};
+use thalweg_io::kind::{InputOpening, OutputOpening, Overrides, PortBlueprint};
 use thalweg_io::{Input, IoError, Output, PacedInput, PacedStart, SegmentingOutput, TimeRange};
 use thalweg_source::Stop;
 
@@ -27,7 +27,9 @@ pub(crate) fn open_input(
     let overrides =
         Overrides { passes: options.loops, times: options.times, filter: options.filter.clone() };
     let opening = InputOpening { pool: &plan.pool, queues, overrides: &overrides, stop };
-    Ok(input.open(&opening)?)
+    let opened = input.open(&opening)?;
+    log_mode("input", input);
+    Ok(opened)
 }
 
 /// Opens an input of `plan` for a run, in which its packets may have a pace. `start` is that of all
@@ -56,6 +58,7 @@ pub(crate) fn claim_output(
     stop: &Stop,
 ) -> Result<Vec<Box<dyn Output>>, RunError> {
     let queues = output.open(&OutputOpening { pool: &plan.pool, queues, stop })?;
+    log_mode("output", output);
     let whole = |port: Box<dyn Output>| -> Box<dyn Output> {
         if plan.pool.large_frames() == 0 || port.takes_tunnelled_supers() {
             return port;
@@ -63,6 +66,13 @@ pub(crate) fn claim_output(
         Box::new(SegmentingOutput::new(port, &plan.pool))
     };
     Ok(queues.into_iter().map(whole).collect())
+}
+
+/// Logs how the packets of a port pass that was opened, if others send or receive them.
+fn log_mode<B: PortBlueprint + ?Sized>(direction: &str, port: &PortPlan<B>) {
+    if let Some(mode) = port.mode().filter(|_| port.is_live()) {
+        log::info!("{direction} {}: {}: {mode}", port.name, port.blueprint.title());
+    }
 }
 
 /// Opens and locks the files that NFs write, if they are not open.

@@ -101,11 +101,17 @@ fn a_device_has_one_input_and_one_output_with_the_same_options() {
         let told = |wanted: &DpdkSettings, pool: &Arc<Pool>| {
             DpdkInput::open(wanted, pool, 1).map(drop).unwrap_err().to_string()
         };
-        assert!(told(&first, &pool).contains("another input has it; expected one input"));
+        assert!(
+            told(&first, &pool).contains("another input has it; expected one input and one output")
+        );
         let other = DpdkSettings { descriptors: 512, ..first.clone() };
-        assert!(told(&other, &pool).contains("its input and output have different options"));
+        let told_output = |wanted: &DpdkSettings, pool: &Arc<Pool>| {
+            DpdkOutput::open(wanted, pool, 1).map(drop).unwrap_err().to_string()
+        };
+        let refused = told_output(&other, &pool);
+        assert!(refused.contains("'descriptors' is not that of another input"), "{refused}");
         let others = Arc::new(Pool::anonymous(4096, 2048).unwrap());
-        assert!(told(&first, &others).contains("different options"));
+        assert!(told_output(&first, &others).contains("different packet memory"));
         drop(input);
         assert!(DpdkInput::open(&other, &others, 1).is_ok());
     });

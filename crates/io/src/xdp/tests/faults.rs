@@ -12,7 +12,7 @@ fn what_cannot_be_had_is_named() {
         let pool = pool(2048);
         for (settings, what) in [
             (XdpSettings::new("nowhere"), "interface nowhere: there is no such interface"),
-            (settings(XdpMode::ZeroCopy), "it needs frames in huge pages"),
+            (settings(XdpMode::ZeroCopy), "needs frames in huge pages; expected huge_pages = true"),
             (XdpSettings { queue: 7, ..settings(XdpMode::Auto) }, "it has no queue 7"),
             (XdpSettings::new("near"), "expected a smaller ring_size, or frames = 8192 or more"),
         ] {
@@ -64,7 +64,7 @@ fn a_queue_belongs_to_one_input_and_one_output() {
         let refused = refusal(&auto, &pool);
         assert!(refused.contains("another input has it"), "{refused}");
         let other = XdpOutput::open(&settings(XdpMode::Copy), &pool).err().unwrap().to_string();
-        assert!(other.contains("different options"), "{other}");
+        assert!(other.contains("'mode' is not that of another input"), "{other}");
         let output = XdpOutput::open(&auto, &pool).unwrap();
         drop(input);
         // The output keeps the socket, and the next input has it again.

@@ -1,0 +1,55 @@
+//! Why a port cannot be opened as its section says.
+
+use thalweg_packet::Pool;
+
+use crate::port::IoError;
+
+/// Why a port cannot be opened as the chain file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}; expected {expected}")]
+pub struct Refusal {
+    /// The keys that it is about, of which the first that the file has is shown: those of the port's
+    /// section, `link.queue` in a table there, or `memory.frames` in `[memory]`. If the file has none of
+    /// them, the key is shown that chooses the kind of the port.
+    pub keys: &'static [&'static str],
+    /// What is wrong.
+    pub message: String,
+    /// What was expected: it follows the word *expected*.
+    pub expected: String,
+}
+
+impl Refusal {
+    /// A refusal for what these keys, or the system, have.
+    pub fn new(
+        keys: &'static [&'static str],
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self { keys, message: message.into(), expected: expected.into() }
+    }
+
+    /// The error of the port that messages name `port`: `interface eth1`.
+    pub fn of(self, port: impl Into<String>) -> IoError {
+        IoError::Refused { port: port.into(), refusal: Box::new(self) }
+    }
+}
+
+/// Whether packet memory was to have huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// The chain file does not request them.
+    NotRequested,
+    /// The chain file requests them; the system may have none.
+    Requested,
+    /// They are requested of another machine, which may have some.
+    Elsewhere,
+}
+
+/// Packet memory, against which ports are checked before one is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryAtHand<'a> {
+    /// The packet memory.
+    pub pool: &'a Pool,
+    /// Whether it was to have huge pages.
+    pub huge_pages: HugePages,
+}
