@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::file::{Memory, Placed};
 use super::nfs::NfPlan;
 use super::parts::take;
-use super::plan::PlanOptions;
+use super::plan::{Plan, PlanOptions};
 use super::served::Report;
 use crate::kinds::Kinds;
 
@@ -132,14 +132,24 @@ pub(super) fn sharing<'a>(
     Some((device, place))
 }
 
-/// Whether NFs are on a device that is not threads of this program, or may be.
-pub(super) fn has_driver(memory: &Placed<Memory>, nfs: &[NfPlan]) -> bool {
+/// Whether devices may do their work in launches; and whether NFs are on a device that is not threads of this
+/// program, or may be on one after a reload.
+pub(super) fn settings(
+    memory: &Placed<Memory>,
+    nfs: &[NfPlan],
+    running: Option<&Plan>,
+    errors: &mut Vec<SourceError>,
+) -> (Launches, bool) {
     // Mistakes are those of the packet memory.
-    sharing(memory, nfs, &mut Vec::new()).is_some_and(|(device, _)| device != SOFT)
+    let device = sharing(memory, nfs, &mut Vec::new());
+    let has_driver = match running {
+        Some(running) => running.has_driver,
+        None => device.is_some_and(|(device, _)| device != SOFT),
+    };
+    (launches(memory, errors), has_driver)
 }
 
-/// Whether devices may do their work in launches.
-pub(super) fn launches(memory: &Placed<Memory>, errors: &mut Vec<SourceError>) -> Launches {
+fn launches(memory: &Placed<Memory>, errors: &mut Vec<SourceError>) -> Launches {
     let Some(said) = &memory.launches else { return Launches::default() };
     let known = Launches::NAMES.into_iter().find(|(name, _)| name == said.get_ref());
     known.map_or_else(

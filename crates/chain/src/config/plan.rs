@@ -169,15 +169,9 @@ impl Plan {
         let classes = classes(&file, &names.inputs, &mut errors);
         names.types.clone_from(&classes.types);
         let routes = load_routes(&file, &names, &mut errors);
-        let merge = file.run.merge;
         let poll = check_poll(&file, &mut errors);
-        let user = user_of(&file);
         let classifier = classifier_config(&file, &mut errors);
-        let launches = device::launches(&file.memory, &mut errors);
-        let has_driver = match running {
-            Some(running) => running.has_driver,
-            None => device::has_driver(&file.memory, &nfs),
-        };
+        let (launches, has_driver) = device::settings(&file.memory, &nfs, running, &mut errors);
         let pool = match running {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
             None => make_pool(
@@ -216,9 +210,9 @@ impl Plan {
             routing,
             workers,
             cores,
-            merge,
+            merge: file.run.merge,
             poll,
-            user,
+            user: user_of(&file),
             pool,
             launches,
             has_driver,
