@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::backends;
-use thalweg_accel::{Accelerator, Backend, Fault, Job, Options, Partition, Syncer};
+use thalweg_accel::{Accelerator, Fault, Job, Options, Partition, Syncer};
 use thalweg_nf::device::{DeviceFunction, Way};
 use thalweg_packet::{Frame, Pool};
 

@@ -89,7 +89,7 @@ impl Batches {
         self.flight.land();
         let done = |(at, Job { frame, tag, .. })| {
             let result = self.flight.result(at / LANES, at % LANES);
-            Done { frame, tag, result }
+            Done { frame, result, tag }
         };
         jobs.into_iter().enumerate().map(done).for_each(each);
         Ok(())

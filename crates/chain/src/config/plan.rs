@@ -173,9 +173,7 @@ impl Plan {
         let classes = classes(&file, &names.inputs, &mut errors);
         names.types.clone_from(&classes.types);
         let routes = load_routes(&file, &names, &mut errors);
-        let merge = file.run.merge;
         let poll = check_poll(&file, &mut errors);
-        let user = user_of(&file);
         let classifier = classifier_config(&file, &mut errors);
         let pool = match running {
             Some(running) => running.pool_for(&file, &nfs, &mut errors),
@@ -221,9 +219,9 @@ impl Plan {
             routing,
             workers,
             cores,
-            merge,
+            merge: file.run.merge,
             poll,
-            user,
+            user: user_of(&file),
             pool,
             launches,
             files,
