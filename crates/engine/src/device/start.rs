@@ -76,18 +76,27 @@ pub(crate) fn start(plan: &Plan, workers: usize) -> Result<Vec<Option<Arc<Device
     Ok(devices)
 }
 
+/// What does parts of the work of NFs after a reload.
+pub(crate) struct Renewed {
+    /// By NF.
+    pub(crate) next: Vec<NextDevice>,
+    /// Why devices that have failed could not be started again: their NFs stay on the processor.
+    pub(crate) refused: Vec<String>,
+}
+
 /// As [`start`], for a plan that follows `running`; `kept` are the running NFs that go on with what they
-/// were made of, by the number of the new ones. If nothing changes for any NF on a device, it stays;
-/// otherwise all NFs on it get a new kernel beside the old one.
+/// were made of, by the number of the new ones. If nothing changes for any NF on a device, and it has not
+/// `failed` any of them, it stays; otherwise all NFs on it get a new kernel beside the old one.
 ///
 /// # Errors
-/// As [`start`].
+/// As [`start`]. A device that is only started because it has failed is no error if it fails again.
 pub(crate) fn renew(
     running: &Plan,
     plan: &Plan,
     workers: usize,
     kept: &[Option<NfIndex>],
-) -> Result<Vec<NextDevice>, String> {
+    failed: &[String],
+) -> Result<Renewed, String> {
     let (before, lines_before, lines) =
         (by_device(running), lines(running, workers), lines(plan, workers));
     let is_same = |nf: usize| {
@@ -96,17 +105,27 @@ pub(crate) fn renew(
         })
     };
     let mut next: Vec<_> = plan.nfs.iter().map(|_| NextDevice::Other(None)).collect();
+    let mut refused = Vec::new();
     for (at, nfs) in by_device(plan) {
         let had = before.get(at).map_or(0, Vec::len);
-        if had == nfs.len() && nfs.iter().all(|nf| is_same(*nf)) {
-            nfs.into_iter().for_each(|nf| next[nf] = NextDevice::Same);
-            continue;
-        }
-        for (nf, device) in start_at(plan, at, &nfs, &lines)? {
-            next[nf] = NextDevice::Other(Some(device));
+        let is_same = had == nfs.len() && nfs.iter().all(|nf| is_same(*nf));
+        let has_failed = nfs.iter().any(|nf| failed.contains(&plan.nfs[*nf].name));
+        let started =
+            if is_same && !has_failed { None } else { Some(start_at(plan, at, &nfs, &lines)) };
+        match started {
+            Some(Ok(started)) => {
+                started
+                    .into_iter()
+                    .for_each(|(nf, device)| next[nf] = NextDevice::Other(Some(device)));
+            }
+            Some(Err(why)) if !is_same => return Err(why),
+            same => {
+                refused.extend(same.and_then(Result::err));
+                nfs.into_iter().for_each(|nf| next[nf] = NextDevice::Same);
+            }
         }
     }
-    Ok(next)
+    Ok(Renewed { next, refused })
 }
 
 /// Starts what one device does for these NFs.
