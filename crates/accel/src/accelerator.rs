@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thalweg_nf::device::{DeviceFunction, DeviceTable};
 use thalweg_packet::Pool;
@@ -111,6 +111,10 @@ impl Accelerator {
         let needed = self.region.shape().work_groups;
         let mut looks = Looks::new();
         loop {
+            if let Some(why) = self.failure() {
+                let (device, call) = (self.device.clone(), "the kernel");
+                return Err(AccelError::Call { device, call, why });
+            }
             let absent = |group: &usize| self.region.state(*group) == State::Absent;
             let runs = needed - (0..needed).filter(absent).count();
             if runs == needed {
@@ -187,17 +191,33 @@ impl Accelerator {
         Syncer::new(self.region.clone(), self.pool.clone(), partitions, patience)
     }
 
-    /// Stops the work-groups when they have worked on what they have; returns whether they have ended.
+    /// Why the kernel has ended, as the driver reports it, if it has by an error.
+    pub fn failure(&self) -> Option<String> {
+        self.resident.failure()
+    }
+
+    /// Stops the work-groups when they have worked on what they have; returns whether they have ended. Does
+    /// not wait for those that were given up.
     pub fn stop(&mut self) -> bool {
         self.region.end();
-        self.resident.stop(self.options.stop)
+        if !self.region.has_given_up() {
+            return self.resident.stop(self.options.stop);
+        }
+        let until = Instant::now() + self.options.stop;
+        while !self.region.has_ended_but_for_given_up()
+            && self.failure().is_none()
+            && Instant::now() < until
+        {
+            thread::sleep(Duration::from_micros(100));
+        }
+        self.resident.stop(Duration::ZERO)
     }
 }
 
 impl Drop for Accelerator {
     fn drop(&mut self) {
         if !self.stop() {
-            log::error!("{}: work-groups do not end; their memory is not freed", self.device);
+            log::warn!("{}: work-groups do not end; their memory is not freed", self.device);
         }
     }
 }

@@ -106,4 +106,9 @@ pub trait Resident: Send {
     /// Lets the work-groups end, which their region requests, and waits for `within` at most; returns
     /// whether all have ended. If not, what they use stays allocated for good.
     fn stop(&mut self, within: Duration) -> bool;
+
+    /// Why all work-groups have ended, as the driver reports it, if they have by an error.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }

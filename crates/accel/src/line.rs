@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use thalweg_nf::device::{
     DeviceCounts, DeviceFacts, DeviceFault, DeviceFunction, DeviceJob, DeviceLine, DevicePlace,
@@ -45,13 +46,13 @@ impl Opened {
         &mut self,
         Named { at, launches }: Named<'_>,
     ) -> Result<(String, Arc<dyn Backend>), Unusable> {
-        let name = Name::parse(at)?;
         let key = (at.to_owned(), launches);
         let known = self.gpus.get(&key).map_or(at, |place| place).to_owned();
         let known = (known, launches);
         if let Some(device) = self.devices.get(&known) {
             return Ok((known.0, device.clone()));
         }
+        let name = Name::parse(at)?;
         if self.is_confined && name != Name::Soft {
             return Err(Unusable {
                 why: "this run is confined to its files, and has opened no device".into(),
@@ -100,6 +101,13 @@ fn open(place: &str, launches: Launches) -> Result<Arc<dyn Backend>, AccelError>
 }
 
 impl Installed {
+    /// The devices of this machine, and another one, with the name `at` in a chain file.
+    #[must_use]
+    pub fn with(self, at: &str, device: Arc<dyn Backend>) -> Self {
+        self.opened().devices.insert((at.to_owned(), Launches::default()), device);
+        self
+    }
+
     fn opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,7 +202,8 @@ impl Devices for Installed {
                     waiting: VecDeque::new(),
                     before: DeviceCounts::default(),
                     name: name.clone(),
-                    _accelerator: accelerator.clone(),
+                    next_look: Instant::now() + BETWEEN_LOOKS,
+                    accelerator: accelerator.clone(),
                 })
             };
             Ok(syncers.into_iter().map(line).collect())
@@ -207,6 +216,9 @@ impl Devices for Installed {
 const AHEAD: usize = 8;
 /// The same for launches, each of which takes many rows.
 const AHEAD_OF_LAUNCHES: usize = 32;
+
+/// The time between two looks for a failure of the kernel, while no packet comes back.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// A packet's visit and lane.
 type Tag = (usize, usize);
@@ -225,8 +237,10 @@ struct Line {
     /// What went through the syncer, once there is none.
     before: DeviceCounts,
     name: Arc<str>,
+    /// When the driver is to be asked next whether the kernel has failed.
+    next_look: Instant,
     /// Stopped when its last line is dropped: after the syncer has its packets back.
-    _accelerator: Arc<Mutex<Accelerator>>,
+    accelerator: Arc<Mutex<Accelerator>>,
 }
 
 impl Line {
@@ -241,14 +255,23 @@ impl Line {
         }
     }
 
-    /// Returns all packets that are under way, without results.
-    fn give_up(&mut self, back: &mut Vec<DeviceReturn>) {
+    /// Why the kernel has ended, if the driver reports an error; looks now and then, or `now`.
+    fn failure(&mut self, now: bool) -> Option<String> {
+        if !now && Instant::now() < self.next_look {
+            return None;
+        }
+        self.next_look = Instant::now() + BETWEEN_LOOKS;
+        self.accelerator.lock().unwrap_or_else(PoisonError::into_inner).failure()
+    }
+
+    /// Returns all packets that are under way, without results; with all frames if the kernel `has_ended`.
+    fn give_up(&mut self, has_ended: bool, back: &mut Vec<DeviceReturn>) {
         let mut lose = |(visit, lane): Tag, frame| {
             back.push(DeviceReturn { visit, lane, frame, result: None });
         };
         if let Some(syncer) = self.syncer.take() {
             self.before = syncer.counts();
-            syncer.abandon(&mut lose);
+            syncer.abandon_kernel(has_ended, &mut lose);
         }
         self.waiting.drain(..).for_each(|job| lose(job.tag, Some(job.frame)));
     }
@@ -269,7 +292,7 @@ impl DeviceLine for Line {
 
     fn poll(&mut self, back: &mut Vec<DeviceReturn>) -> Result<(), DeviceFault> {
         let Some(syncer) = &mut self.syncer else {
-            self.give_up(back);
+            self.give_up(false, back);
             return Ok(());
         };
         if syncer.under_way() == 0 && self.waiting.is_empty() {
@@ -278,8 +301,16 @@ impl DeviceLine for Line {
         let polled = syncer.poll(|Done { frame, result, tag: (visit, lane) }| {
             back.push(DeviceReturn { visit, lane, frame: Some(frame), result: Some(result) });
         });
+        let failure = match &polled {
+            Ok(1..) => None,
+            polled => self.failure(polled.is_err()),
+        };
+        if let Some(why) = failure {
+            self.give_up(true, back);
+            return Err(DeviceFault(format!("{}: the kernel has ended: {why}", self.name)));
+        }
         if let Err(fault) = polled {
-            self.give_up(back);
+            self.give_up(false, back);
             return Err(DeviceFault(format!("{}: {fault}", self.name)));
         }
         self.fill();

@@ -21,6 +21,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering as Order};
 
 use thalweg_packet::PacketMemory;
 
@@ -85,6 +86,8 @@ pub struct Region {
     shape: Shape,
     /// What each work-group does.
     duties: Vec<Duty>,
+    /// By work-group: whether it was given up. Not in shared memory, nor a part of the protocol.
+    given_up: Vec<AtomicBool>,
 }
 
 /// The function of a work-group, and where its table is: in bytes from the region's start, and how long.
@@ -136,7 +139,8 @@ impl Region {
             at += table.len().next_multiple_of(4 * LINE) / 4;
         }
         words.all()[..shape.tables_at()].iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        let mut region = Self { words, shape, duties: Vec::new() };
+        let given_up = (0..shape.work_groups).map(|_| AtomicBool::new(false)).collect();
+        let mut region = Self { words, shape, duties: Vec::new(), given_up };
         for (group, &function) in partitions.iter().enumerate() {
             let (at, len) = places[function];
             let values = [function as u32, at as u32, len as u32];
@@ -234,6 +238,25 @@ impl Region {
 
     pub(crate) fn set_state(&self, group: usize, state: State) {
         self.device_line(group)[1].store(state as u32, Ordering::Release);
+    }
+
+    /// Notes that a work-group was given up while it may still run.
+    pub(crate) fn give_up(&self, group: usize) {
+        self.given_up[group].store(true, Order::Release);
+    }
+
+    /// Whether all work-groups have ended but for those that were given up.
+    #[cfg(not(loom))]
+    pub(crate) fn has_ended_but_for_given_up(&self) -> bool {
+        let mut groups = self.given_up.iter().enumerate();
+        groups.all(|(group, up)| up.load(Order::Acquire) || self.state(group) == State::Ended)
+    }
+
+    /// Whether a work-group was given up that has not ended since.
+    #[cfg(not(loom))]
+    pub(crate) fn has_given_up(&self) -> bool {
+        let mut groups = self.given_up.iter().enumerate();
+        groups.any(|(group, up)| up.load(Order::Acquire) && self.state(group) != State::Ended)
     }
 
     /// Whether work-groups are to end when they have worked on all sealed rows.

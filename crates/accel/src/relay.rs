@@ -5,7 +5,7 @@
 //! work on them in one launch, and counts them as done. While a launch is under way, it prepares another one.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,7 @@ pub(crate) trait Flight: Send + 'static {
 struct Relaying {
     region: Arc<Region>,
     figures: Arc<Figures>,
+    failure: Arc<OnceLock<String>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,6 +81,8 @@ struct Relay<F> {
     limits: Limits,
     copies: bool,
     figures: Arc<Figures>,
+    /// Why a launch has failed, once none is under way any more.
+    failure: Arc<OnceLock<String>>,
     /// By work-group: rows that have been in a launch, and those that are sealed.
     taken: Vec<u32>,
     sealed: Vec<u32>,
@@ -99,6 +102,7 @@ pub(crate) fn start<F: Flight>(
 ) -> Result<Box<dyn Resident>, AccelError> {
     let work_groups = launch.region.shape().work_groups;
     let figures = Arc::new(Figures::new(launch.functions.len()));
+    let failure = Arc::new(OnceLock::new());
     let region = launch.region.clone();
     let relay = Relay {
         device: device.to_owned(),
@@ -106,6 +110,7 @@ pub(crate) fn start<F: Flight>(
         limits,
         copies,
         figures: figures.clone(),
+        failure: failure.clone(),
         taken: vec![0; work_groups],
         sealed: vec![0; work_groups],
         first: 0,
@@ -118,7 +123,7 @@ pub(crate) fn start<F: Flight>(
         call: "starting a thread",
         why: e.to_string(),
     })?;
-    Ok(Box::new(Relaying { region, figures, thread: Some(thread) }))
+    Ok(Box::new(Relaying { region, figures, failure, thread: Some(thread) }))
 }
 
 impl<F: Flight> Relay<F> {
@@ -126,12 +131,13 @@ impl<F: Flight> Relay<F> {
         let groups = 0..self.taken.len();
         groups.clone().for_each(|group| self.launch.region.set_state(group, State::Runs));
         if let Err(e) = self.relay() {
-            log::error!("{}: a launch: {e}", self.device);
+            log::debug!("{}: a launch: {e}", self.device);
             // Packets may be used again when no launch can change them.
             let mut looks = 0;
             while self.under_way.iter().any(|(flight, _)| flight.is_over().is_none()) {
                 rest(&mut looks);
             }
+            let _ = self.failure.set(format!("a launch: {e}"));
         }
         groups.for_each(|group| self.launch.region.set_state(group, State::Ended));
     }
@@ -295,6 +301,10 @@ impl Resident for Relaying {
             thread::sleep(Duration::from_micros(100));
         }
         self.thread.take().is_none_or(|thread| thread.join().is_ok())
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.get().cloned()
     }
 }
 

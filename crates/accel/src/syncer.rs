@@ -176,9 +176,21 @@ impl<T> Syncer<T> {
     /// Gives up a device: calls `each` with the tag of every packet that is with it, and its frame if
     /// the work-group has ended. Other frames are lost to the pool until it is dropped, as the device
     /// may still write to them.
-    pub fn abandon(mut self, mut each: impl FnMut(T, Option<Frame>)) {
+    pub fn abandon(self, each: impl FnMut(T, Option<Frame>)) {
+        self.abandon_kernel(false, each);
+    }
+
+    /// As [`abandon`](Self::abandon); with all frames if the kernel `has_ended`, by the word of its driver.
+    pub(crate) fn abandon_kernel(
+        mut self,
+        has_ended: bool,
+        mut each: impl FnMut(T, Option<Frame>),
+    ) {
         for group in self.partitions.iter_mut().flat_map(|own| &mut own.groups) {
-            let has_ended = self.region.state(group.index) == State::Ended;
+            let has_ended = has_ended || self.region.state(group.index) == State::Ended;
+            if !has_ended {
+                self.region.give_up(group.index);
+            }
             for Entry { frame, tag } in group.entries.drain() {
                 each(tag, has_ended.then_some(frame));
             }

@@ -245,11 +245,14 @@ fn when_a_device_fails_its_packets_are_lost_and_the_processor_goes_on() {
         assert_eq!(nf["figures"]["protected"], 3000 - lost, "{report}");
         assert_eq!(report["conserved"], true, "{report}");
         // The device may still write to every second of them, so their frames are lost, which is named.
-        let failures = report["failures"].as_array().unwrap();
-        let [named] = &failures[..] else { panic!("{report}") };
-        let frames = named.as_str().unwrap();
-        let frames = frames.strip_prefix("frames that did not return to the pool: ").unwrap();
-        assert!((1..=lost.div_ceil(2) + 1).contains(&frames.parse().unwrap()), "{report}");
+        assert_eq!(report["failures"], serde_json::json!([]), "{report}");
+        assert_eq!(report["leaked_frames"], 0, "{report}");
+        assert_eq!(nf["device"]["failed"], "it burns", "{report}");
+        let kept = nf["device"]["kept_frames"].as_u64().unwrap();
+        assert!((1..=lost.div_ceil(2) + 1).contains(&kept), "{report}");
+        let warnings = report["warnings"].as_array().unwrap();
+        let named = format!("{kept} frames lost to devices that failed");
+        assert!(warnings.iter().any(|what| what.as_str().unwrap().starts_with(&named)), "{report}");
     }
 }
 

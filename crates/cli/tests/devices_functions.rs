@@ -2,14 +2,20 @@
 
 #[path = "support/controlled.rs"]
 mod controlled;
+#[path = "support/faulty.rs"]
+mod faulty;
+#[path = "../../accel/tests/common/hostile.rs"]
+mod hostile;
 #[path = "support/places.rs"]
 mod places;
 mod support;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 
 use controlled::Controlled;
+use faulty::{AT, HARMS, Record, is_part, lost, records, run};
 use places::{devices_of, places};
 use serde_json::Value;
 use support::{capture, report, thalweg, wait, write};
@@ -185,6 +191,68 @@ fn alerts_packets_and_counts_are_the_same_wherever_nids_runs() {
     assert!(counts[2]["intrusion"].as_u64().unwrap() > 10, "{counts}");
 }
 
+/// The two ends of a packet, or of an alert about it, in any order.
+fn ends(mut ends: [(String, u64); 2]) -> [(String, u64); 2] {
+    ends.sort();
+    ends
+}
+
+#[test]
+fn after_a_failure_a_nids_raises_the_alerts_of_all_connections_that_lost_no_packet() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    // Rules that drop packets, or note something about a connection, change what later packets get.
+    let rules: Vec<_> = RULES
+        .lines()
+        .filter(|rule| !rule.starts_with("drop") && !rule.contains("flowbits"))
+        .collect();
+    write(f, "t.rules", &rules.join("\n"));
+    capture(f, "in.pcap", &packets());
+    let alerts = || -> Vec<([(String, u64); 2], String)> {
+        let text = fs::read_to_string(f.join("a.json")).unwrap();
+        let alert = |line: &str| {
+            let alert: Value = serde_json::from_str(line).unwrap();
+            let end = |ip: &str, port: &str| {
+                (alert[ip].as_str().unwrap().to_owned(), alert[port].as_u64().unwrap_or(0))
+            };
+            (ends([end("src_ip", "src_port"), end("dest_ip", "dest_port")]), line.to_owned())
+        };
+        text.lines().map(alert).collect()
+    };
+    let of_packet = |(_, bytes): &Record| {
+        let ip =
+            |at: usize| std::net::Ipv4Addr::from(<[u8; 4]>::try_from(&bytes[at..at + 4]).unwrap());
+        let port = |at: usize| u64::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+        ends([(ip(26).to_string(), port(34)), (ip(30).to_string(), port(36))])
+    };
+    let at = |at: &str| {
+        let chain = chain("cpu");
+        chain.replace("at = 'cpu'\n", at)
+    };
+    run(f, &at(""), None, 1);
+    let (whole, all) = (records(&f.join("out.pcap")), alerts());
+    assert!(all.len() > 100, "{} alerts", all.len());
+    for (harm, after) in HARMS {
+        for workers in [1, 2] {
+            let report = run(f, &at(AT), Some((harm, after)), workers);
+            let lost = lost(&report, harm, workers) as usize;
+            let part = records(&f.join("out.pcap"));
+            assert_eq!(part.len(), whole.len() - lost, "{harm:?}, {workers} workers");
+            assert!(is_part(&part, &whole), "{harm:?}, {workers} workers");
+            let there: BTreeSet<_> = part.iter().map(|(time, _)| time).collect();
+            let gone = whole.iter().filter(|(time, _)| !there.contains(time));
+            let torn: BTreeSet<_> = gone.map(of_packet).collect();
+            let whole_ones = |alerts: &[([(String, u64); 2], String)]| -> Vec<String> {
+                let whole = alerts.iter().filter(|(ends, _)| !torn.contains(ends));
+                whole.map(|(_, line)| line.clone()).collect()
+            };
+            let now = alerts();
+            assert_eq!(whole_ones(&now), whole_ones(&all), "{harm:?}, {workers} workers");
+            assert!(whole_ones(&all).len() > 20, "{} of {}", torn.len(), all.len());
+        }
+    }
+}
+
 #[test]
 fn new_rules_reach_the_device_by_a_reload() {
     let (places, _turn) = places();
@@ -326,4 +394,30 @@ fn packets_and_counts_are_the_same_wherever_a_router_runs() {
     let output = thalweg(f, &["check", "chain.toml"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("a device can do nothing for NF 'r'"), "{error}");
+}
+
+#[test]
+fn after_a_failure_a_router_sends_on_what_it_would_have_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let (routes, packets) = routes_and_packets();
+    write(f, "routes.txt", &routes);
+    capture(f, "in.pcap", &packets);
+    let at = |at: &str| routing("cpu", "routes = 'routes.txt'\n").replace("at = 'cpu'\n", at);
+    let outputs = ["lan.pcap", "wan.pcap"];
+    let whole_report = run(f, &at(""), None, 1);
+    let whole = outputs.map(|name| records(&f.join(name)));
+    for (harm, after) in HARMS {
+        for workers in [1, 2] {
+            let report = run(f, &at(AT), Some((harm, after)), workers);
+            let lost = lost(&report, harm, workers);
+            for (name, whole) in outputs.iter().zip(&whole) {
+                let part = records(&f.join(name));
+                assert!(is_part(&part, whole), "{harm:?}, {workers} workers: {name}");
+            }
+            // Of what was lost, some would have been answered or dropped anyway.
+            let out = |report: &Value| report["packets_out"].as_u64().unwrap();
+            assert!(out(&whole_report) - out(&report) <= lost, "{harm:?}, {workers} workers");
+        }
+    }
 }

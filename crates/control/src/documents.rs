@@ -111,6 +111,19 @@ pub struct LinkEventNow {
     pub time: String,
 }
 
+/// The device of an NF has failed.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct DeviceFailureNow {
+    /// The NF.
+    pub nf: String,
+    /// The device, by its name in the chain file.
+    pub at: String,
+    /// What it did.
+    pub text: String,
+    /// When it was noticed: RFC 3339, UTC.
+    pub time: String,
+}
+
 /// The direction of the packets of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -146,6 +159,10 @@ pub struct NfState {
     /// Its work-groups there; absent on the processor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_groups: Option<usize>,
+    /// The device that did a part of its work until it failed; absent otherwise. `device.failed` has what it
+    /// did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<String>,
     /// Its name, its kind and its counts.
     #[serde(flatten)]
     pub counts: NfReport,

@@ -1,4 +1,4 @@
-//! `/v1/events`: the progress or the report at an interval, and what happens to interfaces.
+//! `/v1/events`: the progress or the report at an interval, and what happens to interfaces and devices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +9,19 @@ use thalweg_api::axum::extract::State as Of;
 use thalweg_api::axum::http::StatusCode;
 use thalweg_api::axum::response::Response;
 use thalweg_api::{Closed, Event, Feed, Mistake, Place, Problem, Query, Shared, feed};
+use thalweg_engine::DeviceFailure;
 use thalweg_io::{LinkEvent, LinkEvents};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::documents::{Direction, LinkEventNow};
+use crate::documents::{DeviceFailureNow, Direction, LinkEventNow};
 use crate::handlers::Api;
 
 /// The most clients that read events, so that others find a connection.
 pub(crate) const MAX_READERS: usize = 16;
-/// The time between two looks for events of interfaces.
+/// The time between two looks for events of interfaces and devices.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// The shortest and the longest interval, in seconds.
 const SECONDS: (f64, f64) = (0.1, 3600.0);
@@ -89,6 +90,7 @@ async fn send(
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // What happened before is in the report.
     let mut last = links_since(&api, 0).last().map_or(0, |(number, _)| *number);
+    let mut last_failure = failures_since(&api, 0).last().map_or(0, |(number, _)| *number);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -96,6 +98,12 @@ async fn send(
                 for (number, event) in links_since(&api, last) {
                     last = number;
                     if feed.push(Event::new("link", &event)).is_err() {
+                        return;
+                    }
+                }
+                for (number, failure) in failures_since(&api, last_failure) {
+                    last_failure = number;
+                    if feed.push(Event::new("device", &failure)).is_err() {
                         return;
                     }
                 }
@@ -112,6 +120,16 @@ async fn send(
             return;
         }
     }
+}
+
+/// The failures of devices after number `last`, each with its number.
+fn failures_since(api: &Api, last: u64) -> Vec<(u64, DeviceFailureNow)> {
+    let now = |failure: DeviceFailure| {
+        let DeviceFailure { number, time, nf, at, text } = failure;
+        let time = OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default();
+        (number, DeviceFailureNow { nf, at, text: text.to_string(), time })
+    };
+    api.subject.control.device_failures(last).into_iter().map(now).collect()
 }
 
 /// The events of the interfaces of all ports after the one with the number `last`, each with its

@@ -196,8 +196,8 @@ fn with_streams(operations: Operations<Arc<Api>>) -> Operations<Arc<Api>> {
             Operation::new(
                 "events",
                 "Streams the progress or the report at an interval, as server-sent events `progress` \
-                 or `report`; what happens to the interfaces of ports, as events `link`; and `end` \
-                 with the end of the run. A client that reads too slowly \
+                 or `report`; what happens to the interfaces of ports, as events `link`; devices of NFs that \
+                 fail, as events `device`; and `end` with the end of the run. A client that reads too slowly \
                  receives an event `lost` with the number of events that it missed.",
             )
             .query::<events::Wish>()
@@ -320,13 +320,18 @@ impl Api {
         let of = |nf: &GraphNf| {
             let counts = report.nfs.iter().find(|counts| counts.name == nf.name)?.clone();
             let device = plan.nfs.iter().find(|planned| planned.name == nf.name)?.device.as_ref();
-            let place = device.map(|device| &device.place);
+            let has_failed = counts.device.as_ref().is_some_and(|device| device.failed.is_some());
+            let (failed, place) =
+                device.map(|device| &device.place).map_or((None, None), |place| {
+                    if has_failed { (Some(place), None) } else { (None, Some(place)) }
+                });
             Some(NfState {
                 what: nf.what.clone(),
                 pinned: nf.pinned,
                 core: nf.core,
                 at: place.map_or("cpu".into(), |place| place.at.clone()),
                 work_groups: place.map(|place| place.work_groups),
+                failed_at: failed.map(|place| place.at.clone()),
                 counts,
             })
         };

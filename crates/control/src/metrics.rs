@@ -226,7 +226,7 @@ fn of_outputs(outputs: &[PortReport]) -> [Family; 4] {
     families
 }
 
-fn of_nfs(nfs: &[NfReport]) -> [Family; 13] {
+fn of_nfs(nfs: &[NfReport]) -> [Family; 15] {
     let time = "Time that packets spent in an NF: that of their batch.";
     let mut families = [
         counter("thalweg_nf_packets", "Packets that an NF received."),
@@ -245,6 +245,8 @@ fn of_nfs(nfs: &[NfReport]) -> [Family; 13] {
             "thalweg_nf_device_copied_bytes",
             "Bytes of packets copied to the device and back.",
         ),
+        gauge("thalweg_nf_device_failed", "1 if the device of an NF has failed, else 0."),
+        gauge("thalweg_nf_device_kept_frames", "Frames that failed devices of an NF keep."),
     ];
     for nf in nfs {
         let labels = [("nf", &*nf.name), ("kind", &*nf.kind)];
@@ -262,6 +264,8 @@ fn of_nfs(nfs: &[NfReport]) -> [Family; 13] {
             dummies,
             launches,
             copied,
+            failed,
+            kept,
         ] = families;
         families = [
             packets.sample(&labels, nf.packets as f64),
@@ -277,6 +281,8 @@ fn of_nfs(nfs: &[NfReport]) -> [Family; 13] {
             of_device(dummies, &labels, nf, |device| device.dummies),
             of_device(launches, &labels, nf, |device| device.launches),
             of_device(copied, &labels, nf, |device| device.copied_bytes),
+            of_device(failed, &labels, nf, |device| u64::from(device.failed.is_some())),
+            of_device(kept, &labels, nf, |device| device.kept_frames),
         ];
     }
     families

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Running, document, start, wait};
+use common::{Running, document, events, start, wait};
 use serde_json::{Value, json};
 use thalweg_api::Limits;
 
@@ -198,19 +198,6 @@ fn stop_ends_the_run() {
     );
     assert!(run.control.is_stopping());
     assert!(run.end().conserved);
-}
-
-/// The events at `target`: names and data.
-fn events(run: &Running, target: &str) -> impl Iterator<Item = (String, Value)> + use<> {
-    let mut stream = UnixStream::connect(&run.path).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    write!(stream, "GET {target} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
-    std::iter::from_fn(move || {
-        let name = lines.find_map(|line| line.strip_prefix("event: ").map(str::to_owned))?;
-        let data = lines.find_map(|line| line.strip_prefix("data: ").map(str::to_owned))?;
-        Some((name, serde_json::from_str(&data).unwrap()))
-    })
 }
 
 #[test]

@@ -6,13 +6,13 @@ use thalweg_packet::{BATCH, DropCounts, DropReason, HEADROOM, MAX_FRAME_SIZE, MA
 use thalweg_source::counted;
 
 use crate::counters::{Counters, NfCounters, PortCounters};
-use thalweg_chain::Plan;
+use thalweg_chain::{NfPlan, Plan};
 
 /// Of how many packets one may be lost to a lack of speed or room before it is worth a warning.
 const TRACE: u64 = 1000;
 
 /// Returns a warning for each port, NF and reason by which the run lost packets that other settings
-/// would have kept. `failed`: the run failed, which explains what its outputs lost.
+/// would have kept, and for devices that failed. `failed`: the run failed, which explains what its outputs lost.
 pub(crate) fn advice(
     plan: &Plan,
     inputs: &[PortCounters],
@@ -39,9 +39,23 @@ pub(crate) fn advice(
     }
     for (nf, counts) in plan.nfs.iter().zip(&counters.nfs) {
         all.extend(of_nf(&nf.name, nf.kind.name, plan.pool.frame_size(), counts));
+        all.extend(of_device(nf, counts));
+    }
+    let kept = counters.kept_frames();
+    if kept > 0 {
+        let frames = counted(kept, "frame");
+        all.push(format!("{frames} lost to devices that failed, which may still write to them"));
     }
     all.extend(of_chain(counters));
     all
+}
+
+/// A warning if the device of an NF has failed and the processor does its work.
+fn of_device(nf: &NfPlan, counts: &NfCounters) -> Option<String> {
+    let fault = counts.device.as_ref()?.failed.as_ref()?;
+    let device = nf.device.as_ref().filter(|device| device.falls_back)?;
+    let (name, at) = (&nf.name, &device.place.at);
+    Some(format!("NF '{name}': on the processor, as '{at}' has failed: {fault}"))
 }
 
 /// The losses of a port or an NF.

@@ -11,6 +11,7 @@ use thalweg_chain::{Difference, MAX_WORKERS, Plan};
 use thalweg_source::Stop;
 
 use crate::burst::Flush;
+use crate::failed_devices::{DeviceFailure, FailedDevices};
 use crate::mailbox::{Mailbox, Refusal};
 use crate::observe::Observers;
 use crate::published::add_alone;
@@ -35,6 +36,7 @@ pub struct Control {
     share: AtomicU64,
     running: Mutex<Running>,
     pub(crate) observers: Arc<Observers>,
+    pub(crate) failed_devices: FailedDevices,
 }
 
 /// What each line has received and sent.
@@ -156,6 +158,11 @@ impl Control {
     /// The plan that packets take now, after the last reload; `None` before the run and after it.
     pub fn plan(&self) -> Option<Arc<Plan>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// The failures of devices after number `last`, at most the newest hundred.
+    pub fn device_failures(&self, last: u64) -> Vec<DeviceFailure> {
+        self.failed_devices.since(last)
     }
 
     /// Sets the plan that packets take; returns the one before it, to be freed where no packet

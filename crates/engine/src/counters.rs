@@ -63,7 +63,25 @@ pub(crate) struct NfCounters {
     pub(crate) latency: Latencies,
     pub(crate) figures: Vec<(&'static str, u64)>,
     /// What went to its devices; `None` if it had none.
-    pub(crate) device: Option<DeviceCounts>,
+    pub(crate) device: Option<DeviceTotals>,
+}
+
+/// What went to the devices of an NF, one after the other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceTotals {
+    pub(crate) counts: DeviceCounts,
+    /// Frames that failed devices keep, as they may still write to them.
+    pub(crate) kept_frames: u64,
+    /// What the device that the NF has now did when it failed.
+    pub(crate) failed: Option<Arc<str>>,
+}
+
+impl DeviceTotals {
+    fn merge(&mut self, other: Self) {
+        self.counts.merge(other.counts);
+        self.kept_frames += other.kept_frames;
+        self.failed = other.failed.or(self.failed.take());
+    }
 }
 
 impl NfCounters {
@@ -84,8 +102,14 @@ impl NfCounters {
     /// Adds what went to a device.
     pub(crate) fn add_device(&mut self, device: Option<&Arc<Device>>) {
         if let Some(device) = device {
-            self.device.get_or_insert_default().merge(device.counts());
+            self.device.get_or_insert_default().merge(device.totals());
         }
+    }
+
+    /// As [`add_device`](Self::add_device), of a device that the NF has no more.
+    pub(crate) fn add_former_device(&mut self, device: Option<&Arc<Device>>) {
+        self.add_device(device);
+        self.device.iter_mut().for_each(|device| device.failed = None);
     }
 
     /// Adds the counts of a part of the NF.
@@ -97,7 +121,7 @@ impl NfCounters {
         self.bypassed += other.bypassed;
         self.cycles += other.cycles;
         self.latency.merge(&other.latency);
-        if let Some(device) = other.device {
+        if let Some(device) = other.device.clone() {
             self.device.get_or_insert_default().merge(device);
         }
     }
@@ -169,6 +193,8 @@ pub(crate) struct FormerNfs {
     pub(crate) bytes: u64,
     pub(crate) generated: u64,
     pub(crate) drops: DropCounts,
+    /// Frames that their failed devices keep.
+    pub(crate) kept_frames: u64,
 }
 
 /// The counts of what reloads have removed from the chain.
@@ -193,6 +219,7 @@ impl Former {
         sum.bytes += counters.bytes;
         sum.generated += counters.generated;
         sum.drops.merge(&counters.drops);
+        sum.kept_frames += counters.device.as_ref().map_or(0, |device| device.kept_frames);
     }
 }
 
@@ -259,6 +286,13 @@ impl Counters {
         self.nfs.iter().for_each(|nf| drops.merge(&nf.drops));
         self.former.nfs.values().for_each(|nfs| drops.merge(&nfs.drops));
         drops
+    }
+
+    /// Frames that failed devices keep, as they may still write to them.
+    pub(crate) fn kept_frames(&self) -> u64 {
+        let former = self.former.nfs.values().map(|nfs| nfs.kept_frames);
+        let devices = self.nfs.iter().filter_map(|nf| nf.device.as_ref());
+        devices.map(|device| device.kept_frames).chain(former).sum()
     }
 
     /// Packets that NFs generated.

@@ -13,6 +13,7 @@ mod control;
 mod counters;
 mod course;
 mod device;
+mod failed_devices;
 mod forwarding;
 mod gate;
 pub mod guard;
@@ -36,6 +37,7 @@ mod watch;
 
 pub use batch_times::{BatchReport, SlowBatch};
 pub use control::{Control, Progress, ReloadCounts};
+pub use failed_devices::DeviceFailure;
 pub use live::Engine;
 pub use observe::{DropPlace, DropRecord, Drops, DropsWanted, ObserveError, Traces};
 pub use reload::{Reload, ReloadError};

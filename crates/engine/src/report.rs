@@ -12,7 +12,7 @@ use thalweg_packet::DropCounts;
 use crate::advice::advice;
 use crate::batch_times::BatchReport;
 use crate::counters::{
-    Counters, Former, FormerNfs, Latencies, NfCounters, PortCounters, PortTotals,
+    Counters, DeviceTotals, Former, FormerNfs, Latencies, NfCounters, PortCounters, PortTotals,
 };
 use crate::published::WorkerCounts;
 use crate::series::Series;
@@ -48,7 +48,7 @@ pub struct Report {
     pub packets_dropped: u64,
     /// Whether in + generated = out + drops.
     pub conserved: bool,
-    /// Frames that did not return to the pool; 0 in a sound run.
+    /// Frames that did not return to the pool, without those that failed devices keep; 0 in a sound run.
     pub leaked_frames: usize,
     /// Packets received per second.
     pub packets_per_second: f64,
@@ -373,7 +373,7 @@ pub struct NfReport {
 
 /// What an NF has left to devices, before reloads included. A device is given slots in rows, of which a
 /// work-group works on one at a time.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DeviceReport {
     /// Packets submitted.
     pub packets: u64,
@@ -390,12 +390,30 @@ pub struct DeviceReport {
     /// Bytes of packets that were copied to the device and back; absent if there were none.
     #[serde(skip_serializing_if = "is_none")]
     pub copied_bytes: u64,
+    /// Frames that the run has lost to devices that failed, which may still write to them; absent if there
+    /// are none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub kept_frames: u64,
+    /// What its device did when it failed, after which the processor does all of the work, or the run ends;
+    /// absent while the device works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 impl DeviceReport {
-    fn of(counts: DeviceCounts) -> Self {
-        let DeviceCounts { packets, slots, dummies, way, launches, copied, .. } = counts;
-        Self { packets, slots, dummies, way: way.name(), launches, copied_bytes: copied }
+    fn of(totals: &DeviceTotals) -> Self {
+        let DeviceTotals { counts, kept_frames, failed } = totals;
+        let DeviceCounts { packets, slots, dummies, way, launches, copied, .. } = *counts;
+        Self {
+            packets,
+            slots,
+            dummies,
+            way: way.name(),
+            launches,
+            copied_bytes: copied,
+            kept_frames: *kept_frames,
+            failed: failed.as_deref().map(str::to_owned),
+        }
     }
 
     /// The share of slots that were empty, from 0 to 1.
@@ -471,9 +489,10 @@ impl Report {
                 drops.total()
             ));
         }
-        if totals.leaked_frames > 0 {
-            failures
-                .push(format!("frames that did not return to the pool: {}", totals.leaked_frames));
+        let kept = usize::try_from(counters.kept_frames()).unwrap_or(usize::MAX);
+        let leaked_frames = totals.leaked_frames.saturating_sub(kept);
+        if leaked_frames > 0 {
+            failures.push(format!("frames that did not return to the pool: {leaked_frames}"));
         }
         let mut warnings = totals.warnings;
         warnings.extend(advice(
@@ -501,7 +520,7 @@ impl Report {
             drops: by_name(&drops),
             packets_dropped: drops.total(),
             conserved,
-            leaked_frames: totals.leaked_frames,
+            leaked_frames,
             packets_per_second: all_in.packets as f64 * per_second,
             bits_per_second: all_in.bytes as f64 * 8.0 * per_second,
             cycles_per_packet: per_packet(cycles, all_in.packets),
@@ -585,7 +604,7 @@ fn nfs(plan: &Plan, counters: &Counters, ns: f64) -> Vec<NfReport> {
         cycles: c.cycles,
         latency_ns: LatencyReport::of(&c.latency, ns),
         figures: c.figures.iter().copied().collect(),
-        device: c.device.map(DeviceReport::of),
+        device: c.device.as_ref().map(DeviceReport::of),
     };
     plan.nfs.iter().zip(&counters.nfs).map(report).collect()
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use thalweg_chain::{NfIndex, OnOverload, Overload, Routing};
+use thalweg_chain::{NfIndex, NfPlan, OnOverload, Overload, Plan, Routing};
 use thalweg_nf::{Context, Emitted, NetworkFunction, NfError};
 use thalweg_packet::{Batch, Decapsulate, DropCounts, DropReason, Lanes};
 
 use crate::burst::{Burst, Flush, Round};
+use crate::control::Control;
 use crate::counters::NfCounters;
 use crate::device::{Device, Halves};
 use crate::forwarding::{Lost, Queues};
@@ -215,12 +216,29 @@ impl Station {
         dropped.count() as u64 + lose_all(round, lost, after, &mut self.lost)
     }
 
-    /// Adds to `failures` each device that has failed, if its NF does not go on without it; returns
-    /// whether there is one.
-    pub(crate) fn check_devices(&self, failures: &mut Vec<String>) -> bool {
+    /// Reports each device that has failed since the last call, and adds it to `failures` if its NF does
+    /// not go on without it; returns whether there is one of these.
+    pub(crate) fn check_devices(
+        &self,
+        plan: &Plan,
+        control: &Control,
+        failures: &mut Vec<String>,
+    ) -> bool {
         let before = failures.len();
-        let devices = self.members.iter().filter_map(|member| member.device.as_ref());
-        failures.extend(devices.filter_map(|device| device.take_failure()));
+        for Member { nf, device, .. } in &self.members {
+            let Some(device) = device else { continue };
+            let Some(fault) = device.take_fault() else { continue };
+            let NfPlan { name, device: planned, .. } = &plan.nfs[usize::from(nf.0)];
+            let at = planned.as_ref().map_or("", |planned| &planned.place.at);
+            control.failed_devices.add(name, at, fault);
+            if device.falls_back() {
+                log::error!(
+                    "NF '{name}' continues on the processor: its device has failed: {fault}"
+                );
+            } else {
+                failures.push(format!("NF '{name}': its device has failed: {fault}"));
+            }
+        }
         failures.len() > before
     }
 

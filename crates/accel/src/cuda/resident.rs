@@ -9,7 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{cuStreamQuery, cudaError_enum};
-use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg,
+};
 
 use super::{Found, compile, failed, memory};
 use crate::backend::{Launch, Resident};
@@ -95,6 +97,14 @@ impl Resident for Running {
         }
         self.in_use = None;
         true
+    }
+
+    fn failure(&self) -> Option<String> {
+        // SAFETY: the stream is alive.
+        let outcome = unsafe { cuStreamQuery(self.in_use.as_ref()?.stream.cu_stream()) };
+        let is_error =
+            !matches!(outcome, cudaError_enum::CUDA_SUCCESS | cudaError_enum::CUDA_ERROR_NOT_READY);
+        is_error.then(|| DriverError(outcome).to_string())
     }
 }
 

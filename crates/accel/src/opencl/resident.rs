@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
+use opencl3::error_codes::ClError;
 use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::kernel::Kernel;
 use opencl3::program::Program;
@@ -140,12 +141,47 @@ impl Resident for Running {
         }
         true
     }
+
+    fn failure(&self) -> Option<String> {
+        failure(&self.event)
+    }
+}
+
+/// Why a command has ended, if it has by an error.
+fn failure(event: &Event) -> Option<String> {
+    let status = event.command_execution_status().ok()?.0;
+    (status < CL_COMPLETE).then(|| ClError(status).to_string())
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if self.in_use.is_some() {
             self.stop(Duration::from_secs(5));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opencl3::event::{CL_COMPLETE, create_user_event, set_user_event_status};
+    use thalweg_nf::device::Launches;
+    use thalweg_testkit::peer;
+
+    use super::*;
+    use crate::opencl::OpenCl;
+
+    #[test]
+    fn a_command_that_ended_by_an_error_has_the_error_of_the_driver() {
+        let device = match OpenCl::open(0, Launches::Auto) {
+            Ok(device) => device,
+            Err(e) => return peer::missing(&e.to_string()),
+        };
+        let event = || Event::new(create_user_event(device.context.get()).unwrap());
+        for (status, expected) in [(CL_COMPLETE, None), (-5, Some("CL_OUT_OF_RESOURCES"))] {
+            let event = event();
+            assert_eq!(failure(&event), None, "it has not ended");
+            set_user_event_status(event.get(), status).unwrap();
+            assert_eq!(failure(&event).as_deref(), expected);
         }
     }
 }

@@ -209,6 +209,8 @@ fn a_launch_that_fails_ends_all_work_groups_when_no_other_is_under_way() {
     assert_eq!(region, Ok(0), "the other launch may still write");
     test.scene.lock().unwrap().over = 2;
     assert_eq!(test.fault(), Fault::Ended { work_group: 0 });
+    let why = test.relaying.failure().expect("it names the error of the launch");
+    assert!(why.starts_with("a launch: "), "{why}");
     let pool = test.pool.clone();
     let syncer = test.syncers.remove(0);
     syncer.abandon(|_, frame: Option<Frame>| pool.give_back(frame));

@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::file::{Memory, Placed};
 use super::nfs::NfPlan;
 use super::parts::take;
-use super::plan::{Plan, PlanOptions};
+use super::plan::PlanOptions;
 use super::served::Report;
 use crate::kinds::Kinds;
 

@@ -78,6 +78,7 @@ struct Nf {
     at: String,
     work_groups: Option<usize>,
     device: Option<Device>,
+    failed_at: Option<String>,
     packets: u64,
     bytes: u64,
     generated: u64,
@@ -224,6 +225,9 @@ impl Port {
 impl Nf {
     /// Where it runs, with its work-groups there, and the way of packets if that is no kernel that stays.
     fn place(&self) -> String {
+        if let Some(device) = &self.failed_at {
+            return format!("{}, as {device} has failed", self.at);
+        }
         let at = &self.at;
         let place = match self.work_groups {
             None => return at.clone(),

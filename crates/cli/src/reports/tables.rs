@@ -116,7 +116,7 @@ impl<'a> From<&'a NfReport> for Nf<'a> {
 pub fn figures(nf: &NfReport) -> Vec<String> {
     let bypassed = (nf.bypassed > 0).then(|| format!("bypassed {}", nf.bypassed));
     let figures = list(nf.figures.iter().filter(|(_, figure)| **figure > 0));
-    let device = nf.device.filter(|device| device.packets > 0).map(|device| {
+    let device = nf.device.as_ref().filter(|device| device.packets > 0).map(|device| {
         let (packets, dummies) = (device.packets, 100.0 * device.dummy_share());
         let launches = match (device.launches, device.copied_bytes) {
             (0, _) => String::new(),

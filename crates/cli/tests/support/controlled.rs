@@ -100,8 +100,16 @@ impl<'a> Controlled<'a> {
     }
 
     /// Waits for its end; returns its report.
-    pub fn end(mut self) -> serde_json::Value {
-        wait(|| self.has_ended());
+    pub fn end(self) -> serde_json::Value {
+        self.end_with(|| {})
+    }
+
+    /// As [`end`](Self::end); calls `meanwhile` again and again.
+    pub fn end_with(mut self, meanwhile: impl Fn()) -> serde_json::Value {
+        wait(|| {
+            meanwhile();
+            self.has_ended()
+        });
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{}", self.messages());
         let report = std::fs::read(self.folder.join(format!("{}.out", self.name))).unwrap();

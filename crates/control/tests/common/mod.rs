@@ -1,6 +1,8 @@
 //! A run under way with its API, for tests.
 #![allow(dead_code)] // each test file uses a part
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -68,8 +70,13 @@ fn start_chain(chain: &str, workers: usize, limits: Limits) -> Running {
 
 /// Starts a run of the chain in `folder`.
 pub fn start_in(folder: TempDir, workers: usize, limits: Limits) -> Running {
+    start_with(&kinds(), folder, workers, limits)
+}
+
+/// As [`start_in`], with these kinds.
+pub fn start_with(kinds: &Kinds, folder: TempDir, workers: usize, limits: Limits) -> Running {
     let chain = folder.path().join("chain.toml");
-    let plan = Plan::load(&chain, &kinds(), PlanOptions::default());
+    let plan = Plan::load(&chain, kinds, PlanOptions::default());
     let plan = plan.unwrap_or_else(|mistakes| panic!("{}", mistakes[0]));
     let control = Arc::new(Control::default());
     let path = folder.path().join("a.sock");
@@ -131,6 +138,19 @@ impl Running {
     pub fn counted(&self) -> Counted {
         self.server.as_ref().unwrap().counts().now()
     }
+}
+
+/// The events at `target`: names and data.
+pub fn events(run: &Running, target: &str) -> impl Iterator<Item = (String, Value)> + use<> {
+    let mut stream = UnixStream::connect(&run.path).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    write!(stream, "GET {target} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    std::iter::from_fn(move || {
+        let name = lines.find_map(|line| line.strip_prefix("event: ").map(str::to_owned))?;
+        let data = lines.find_map(|line| line.strip_prefix("data: ").map(str::to_owned))?;
+        Some((name, serde_json::from_str(&data).unwrap()))
+    })
 }
 
 /// The document of an answer.

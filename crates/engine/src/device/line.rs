@@ -13,6 +13,8 @@ pub(super) struct Line {
     free: Vec<usize>,
     /// Packets that are not back.
     under_way: usize,
+    /// Frames that a failed device keeps, as it may still write to them.
+    kept_frames: u64,
     /// Reused, empty.
     back: Vec<DeviceReturn>,
     lists: (Vec<DeviceJob>, Vec<DeviceResult>),
@@ -29,7 +31,7 @@ struct Visit {
 impl Line {
     pub(super) fn new(line: Box<dyn DeviceLine>) -> Self {
         let (visits, free, back) = (Vec::new(), Vec::new(), Vec::new());
-        Self { line, visits, free, under_way: 0, back, lists: Default::default() }
+        Self { line, visits, free, under_way: 0, kept_frames: 0, back, lists: Default::default() }
     }
 
     /// How many packets keep the device busy.
@@ -40,6 +42,11 @@ impl Line {
     /// What went through it so far.
     pub(super) fn counts(&self) -> DeviceCounts {
         self.line.counts()
+    }
+
+    /// How many frames a failed device keeps.
+    pub(super) fn kept_frames(&self) -> u64 {
+        self.kept_frames
     }
 
     /// Whether more packets would not only wait.
@@ -71,6 +78,7 @@ impl Line {
             let visit = &mut self.visits[back.visit];
             visit.left -= 1;
             self.under_way -= 1;
+            self.kept_frames += u64::from(back.frame.is_none());
             visit.back.push(back);
         }
         (some, polled)

@@ -6,18 +6,19 @@ mod start;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use thalweg_nf::device::{DeviceCounts, DeviceFault, DeviceLine};
+use thalweg_nf::device::DeviceLine;
 use thalweg_nf::{Context, NetworkFunction};
 use thalweg_packet::{Batch, Lanes};
 
 use crate::burst::{Burst, Round};
+use crate::counters::DeviceTotals;
 use line::Line;
 
 pub(crate) use halves::Halves;
-pub(crate) use start::{NextDevice, overlapping, renew, start};
+pub(crate) use start::{NextDevice, Renewed, overlapping, renew, start};
 
 /// The way of an NF's packets to its device.
 ///
@@ -27,16 +28,16 @@ pub(crate) struct Device {
     lines: Box<[Mutex<Line>]>,
     /// Whether the NF goes on without it when it has failed.
     falls_back: bool,
-    has_failed: AtomicBool,
-    /// What it did when it failed, until that is reported.
-    fault: Mutex<Option<DeviceFault>>,
+    /// What it did when it failed.
+    fault: OnceLock<Arc<str>>,
+    /// Whether the fault was [taken](Self::take_fault).
+    is_reported: AtomicBool,
 }
 
 impl Device {
     fn new(lines: Vec<Box<dyn DeviceLine>>, falls_back: bool) -> Self {
         let lines = lines.into_iter().map(|line| Mutex::new(Line::new(line))).collect();
-        let (has_failed, fault) = (AtomicBool::new(false), Mutex::new(None));
-        Self { lines, falls_back, has_failed, fault }
+        Self { lines, falls_back, fault: OnceLock::new(), is_reported: AtomicBool::new(false) }
     }
 
     /// The number of the line of a worker.
@@ -50,7 +51,12 @@ impl Device {
 
     /// Whether the NF goes on without the device.
     fn is_over(&self) -> bool {
-        self.falls_back && self.has_failed.load(Ordering::Relaxed)
+        self.falls_back && self.fault.get().is_some()
+    }
+
+    /// Whether the NF goes on without it when it has failed.
+    pub(crate) fn falls_back(&self) -> bool {
+        self.falls_back
     }
 
     /// How many packets keep the device busy, through each line.
@@ -58,11 +64,15 @@ impl Device {
         (0..self.lines.len()).map(|number| self.line(number).capacity()).max().unwrap_or(0)
     }
 
-    /// What went through all lines so far.
-    pub(crate) fn counts(&self) -> DeviceCounts {
-        let mut counts = DeviceCounts::default();
-        (0..self.lines.len()).for_each(|number| counts.merge(self.line(number).counts()));
-        counts
+    /// What went through all lines so far, and what became of the device.
+    pub(crate) fn totals(&self) -> DeviceTotals {
+        let mut totals = DeviceTotals { failed: self.fault.get().cloned(), ..Default::default() };
+        for number in 0..self.lines.len() {
+            let line = self.line(number);
+            totals.counts.merge(line.counts());
+            totals.kept_frames += line.kept_frames();
+        }
+        totals
     }
 
     /// Whether more packets of a worker would not only wait.
@@ -121,10 +131,9 @@ impl Device {
 
     fn poll_line(&self, line: &mut Line) -> bool {
         let (some, fault) = line.poll();
-        if let Err(fault) = fault
-            && !self.has_failed.swap(true, Ordering::Relaxed)
-        {
-            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        if let Err(fault) = fault {
+            // The first one counts.
+            let _ = self.fault.set(fault.0.into());
         }
         some
     }
@@ -161,23 +170,15 @@ impl Device {
         line.put_lists(jobs, results);
     }
 
-    /// What ends the run, if the device has failed and the NF does not go on without it. Reports a
-    /// failure once.
-    pub(crate) fn take_failure(&self) -> Option<String> {
-        if !self.has_failed.load(Ordering::Relaxed) {
-            return None;
-        }
-        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        if self.falls_back {
-            log::error!("a device has failed; the NF continues on the processor: {fault}");
-            return None;
-        }
-        Some(fault.to_string())
+    /// What the device did when it failed; once.
+    pub(crate) fn take_fault(&self) -> Option<&Arc<str>> {
+        let fault = self.fault.get()?;
+        (!self.is_reported.swap(true, Ordering::Relaxed)).then_some(fault)
     }
 }
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("has_failed", &self.has_failed).finish_non_exhaustive()
+        f.debug_struct("Device").field("fault", &self.fault).finish_non_exhaustive()
     }
 }

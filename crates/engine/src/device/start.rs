@@ -76,19 +76,30 @@ pub(crate) fn start(plan: &Plan, workers: usize) -> Result<Vec<Option<Arc<Device
     Ok(devices)
 }
 
+/// What does parts of the work of NFs after a reload.
+pub(crate) struct Renewed {
+    /// By NF.
+    pub(crate) next: Vec<NextDevice>,
+    /// Why devices that have failed could not be started again: their NFs stay on the processor.
+    pub(crate) refused: Vec<String>,
+}
+
 /// As [`start`], for a plan that follows `running`; `kept` are the running NFs that go on with what they
-/// were made of, by the number of the new ones. If nothing changes for any NF on a device, it stays;
-/// otherwise all NFs on it get a new kernel beside the old one. In a dry run, nothing is started.
+/// were made of, by the number of the new ones. If nothing changes for any NF on a device, and it has not
+/// `failed` any of them, it stays; otherwise all NFs on it get a new kernel beside the old one. In a dry
+/// run, nothing is started.
 ///
 /// # Errors
-/// As [`start`]; also if a device has no room for both kernels.
+/// As [`start`]; also if a device has no room for both kernels. A device that is only started because it
+/// has failed is no error if it fails again.
 pub(crate) fn renew(
     running: &Plan,
     plan: &Plan,
     workers: usize,
     kept: &[Option<NfIndex>],
     dry_run: bool,
-) -> Result<Vec<NextDevice>, String> {
+    failed: &[String],
+) -> Result<Renewed, String> {
     let (before, lines_before, lines) =
         (by_device(running), lines(running, workers), lines(plan, workers));
     let is_same = |nf: usize| {
@@ -97,19 +108,29 @@ pub(crate) fn renew(
         })
     };
     let mut next: Vec<_> = plan.nfs.iter().map(|_| NextDevice::Other(None)).collect();
+    let mut refused = Vec::new();
     for (at, nfs) in by_device(plan) {
         let had = before.get(at).map_or(0, Vec::len);
-        if had == nfs.len() && nfs.iter().all(|nf| is_same(*nf)) {
+        let is_same = had == nfs.len() && nfs.iter().all(|nf| is_same(*nf));
+        let has_failed = nfs.iter().any(|nf| failed.contains(&plan.nfs[*nf].name));
+        if is_same && !has_failed {
             nfs.into_iter().for_each(|nf| next[nf] = NextDevice::Same);
             continue;
         }
-        check_room(plan, at, &nfs)?;
-        let started = if dry_run { Vec::new() } else { start_at(plan, at, &nfs, &lines)? };
-        for (nf, device) in started {
-            next[nf] = NextDevice::Other(Some(device));
+        let start = || if dry_run { Ok(Vec::new()) } else { start_at(plan, at, &nfs, &lines) };
+        match check_room(plan, at, &nfs).and_then(|()| start()) {
+            Ok(started) => {
+                let started = started.into_iter();
+                started.for_each(|(nf, device)| next[nf] = NextDevice::Other(Some(device)));
+            }
+            Err(why) if !is_same => return Err(why),
+            Err(why) => {
+                refused.push(why);
+                nfs.into_iter().for_each(|nf| next[nf] = NextDevice::Same);
+            }
         }
     }
-    Ok(next)
+    Ok(Renewed { next, refused })
 }
 
 /// Checks that a device has room for a kernel of these NFs beside those that run.

@@ -136,6 +136,11 @@ impl Generation {
         empty_new(&mut next.outputs)?;
         // From here on nothing fails.
         let Next { plan, difference, nfs, inputs, outputs, classification, .. } = next;
+        let has_same_device = |name: &str| {
+            let mut all = plan.nfs.iter().zip(&nfs);
+            all.any(|(nf, next)| nf.name == name && matches!(next.device, NextDevice::Same))
+        };
+        control.failed_devices.retain(has_same_device);
         let mut retired = Retired::default();
         let mut former = (*self.former).clone();
         former.reloads += 1;
@@ -262,7 +267,7 @@ impl Seats<'_> {
             retired.rest.extend(left);
             if let NextDevice::Other(device) = device {
                 let old = std::mem::replace(&mut seat.member.device, device);
-                seat.member.counters.add_device(old.as_ref());
+                seat.member.counters.add_former_device(old.as_ref());
                 retired.rest.push(Box::new(old));
             }
             seat.renumber(NfIndex(at as u16));

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use thalweg_chain::{Difference, Heir, InputPlan, NfIndex, OutputPlan, Plan, Succession};
+use thalweg_chain::{
+    Change, Difference, Heir, How, InputPlan, NfIndex, OutputPlan, Plan, StateFate, Succession,
+};
 use thalweg_cpu::cores;
 use thalweg_io::PacedStart;
 use thalweg_source::{Stop, outside};
@@ -18,7 +20,7 @@ use super::pauses::Pauses;
 use super::ports::{NextPort, check_options, claim_files, claim_output, open_paced, queues};
 use crate::control::Control;
 use crate::course::{Seat, classification, divisible};
-use crate::device::{self, NextDevice};
+use crate::device::{self, NextDevice, Renewed};
 use crate::reload::{Answer, Reload, ReloadError, Waiting};
 use crate::report::PauseReport;
 
@@ -71,7 +73,7 @@ impl Reloads {
             && !self.is_ready()
             && let Some(waiting) = control.take_reload()
         {
-            self.start(plan.clone(), waiting);
+            self.start(plan.clone(), waiting, control.failed_devices.nfs());
         }
         if self.is_ready() {
             self.pauses.begin();
@@ -79,13 +81,14 @@ impl Reloads {
         self.is_ready()
     }
 
-    fn start(&mut self, plan: Arc<Plan>, waiting: Waiting) {
+    /// Starts a reload that starts the devices of the NFs `failed` again.
+    fn start(&mut self, plan: Arc<Plan>, waiting: Waiting, failed: Vec<String>) {
         let (options, workers, reload) = (self.options.clone(), self.workers, waiting.reload);
         let stop = self.stop.clone();
         let build = move || {
             // The thread that starts this one may be kept on a core.
             cores::release();
-            build(&plan, &options, workers, &stop, reload)
+            build(&plan, &options, workers, &stop, reload, &failed)
         };
         match outside::spawn("reload", build) {
             Ok(thread) => self.building = Some((thread, waiting)),
@@ -189,22 +192,29 @@ impl Reloads {
     }
 }
 
-/// Loads the chain file of `running` again, and builds what is new.
+/// Loads the chain file of `running` again, and builds what is new. Devices that have `failed` these NFs
+/// are started again.
 fn build(
     running: &Plan,
     options: &RunOptions,
     workers: usize,
     stop: &Stop,
     reload: Reload,
+    failed: &[String],
 ) -> Built {
     let succession = running.succession().map_err(ReloadError::Mistakes)?;
-    let Succession { plan, difference, nfs, inputs, outputs, keeps_classification } = succession;
+    let Succession { plan, mut difference, nfs, inputs, outputs, keeps_classification } =
+        succession;
     check_options(&plan, options)?;
+    let has_changed = !difference.is_empty();
+    add_again(&mut difference, &plan, failed);
     // A device reads what the NF was made of.
     let kept = |heir: &Heir| if let Heir::Kept(was) = heir { Some(*was) } else { None };
     let kept: Vec<_> = nfs.iter().map(kept).collect();
-    let renew =
-        || device::renew(running, &plan, workers, &kept, reload.dry_run).map_err(RunError::Device);
+    let renew = || {
+        device::renew(running, &plan, workers, &kept, reload.dry_run, failed)
+            .map_err(RunError::Device)
+    };
     if reload.dry_run {
         renew()?;
     }
@@ -215,8 +225,17 @@ fn build(
     }
     plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
     let may_divide = divisible(&plan, workers);
-    let devices =
-        if reload.dry_run { nfs.iter().map(|_| NextDevice::Same).collect() } else { renew()? };
+    let devices = if reload.dry_run {
+        nfs.iter().map(|_| NextDevice::Same).collect()
+    } else {
+        let Renewed { next, refused } = renew()?;
+        if !refused.is_empty() && !has_changed {
+            return Err(RunError::Device(refused.join("; ")).into());
+        }
+        refused.iter().for_each(|why| log::warn!("still on the processor: {why}"));
+        remove_refused(&mut difference, &plan, &next);
+        next
+    };
     let next = |((at, heir), device): ((usize, Heir), NextDevice)| {
         let (was, renewal, runs_on) = match heir {
             Heir::Kept(was) => (Some(was), None, true),
@@ -241,6 +260,33 @@ fn build(
     };
     let classification = (!keeps_classification).then(|| classification(&plan));
     Ok(Ok(Box::new(Next { plan, difference, reload, nfs, inputs, outputs, classification })))
+}
+
+/// What the difference has of an NF whose device is started again.
+const AGAIN: &str = "its device, which had failed, again";
+
+/// Adds the NFs whose devices have failed, and which change in nothing else.
+fn add_again(difference: &mut Difference, plan: &Plan, failed: &[String]) {
+    for nf in plan.nfs.iter().filter(|nf| nf.device.is_some() && failed.contains(&nf.name)) {
+        let is_it = |change: &Change| change.part == "nf" && change.name.as_ref() == Some(&nf.name);
+        if !difference.0.iter().any(is_it) {
+            let (how, part, name) = (How::Changed, "nf", Some(nf.name.clone()));
+            let state = nf.kind.state.map(|_| StateFate::Kept);
+            difference.0.push(Change { how, part, name, what: AGAIN.into(), state });
+        }
+    }
+}
+
+/// Removes those of them whose devices could not be started.
+fn remove_refused(difference: &mut Difference, plan: &Plan, next: &[NextDevice]) {
+    let is_same = |change: &Change| {
+        let mut nfs = plan.nfs.iter().zip(next);
+        change.what == AGAIN
+            && nfs.any(|(nf, next)| {
+                change.name.as_ref() == Some(&nf.name) && matches!(next, NextDevice::Same)
+            })
+    };
+    difference.0.retain(|change| !is_same(change));
 }
 
 /// Opens the ports that do not run yet.

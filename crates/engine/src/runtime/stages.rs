@@ -211,7 +211,7 @@ impl<'a> Stages<'a> {
     /// Ends the run if a device has failed whose NF does not go on without it.
     pub(super) fn check_devices(&self, station: &Station) {
         let mut failures = Vec::new();
-        if station.check_devices(&mut failures) {
+        if station.check_devices(self.plan, self.control, &mut failures) {
             self.fail(failures);
             self.control.stop();
         }
