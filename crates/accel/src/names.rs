@@ -55,12 +55,16 @@ fn number(digits: &str) -> Option<usize> {
 
 /// Why there is no device of this number, where `all` are there.
 pub(crate) fn out_of_range(what: &str, number: usize, interface: &str, all: usize) -> String {
-    let there = match all {
+    format!("there is no {what} {number}: {}", there(interface, all))
+}
+
+/// How many devices are there.
+fn there(interface: &str, all: usize) -> String {
+    match all {
         0 => "there is none".to_owned(),
         1 => format!("there is 1, {interface}:0"),
         _ => format!("there are {all}, {interface}:0 to {interface}:{}", all - 1),
-    };
-    format!("there is no {what} {number}: {there}")
+    }
 }
 
 /// The own name of the GPU of this number, of those that can be used.
@@ -93,8 +97,8 @@ fn gpu_of(
         return Ok(gpu.place.clone());
     }
     if !fit.is_empty() {
-        let what = format!("GPU that can {can} with number");
-        return Err(out_of_range(&what, number, "gpu", fit.len()));
+        let there = there("gpu", fit.len());
+        return Err(format!("there is no GPU {number} that can {can}: {there}"));
     }
     let reasons = gpus().take(MOST_NAMED).map(|gpu| {
         let lacks = gpu.lacks.as_deref().unwrap_or("its driver does not report why");
@@ -182,7 +186,7 @@ mod tests {
         assert_eq!(gpu(1).as_deref(), Ok("cuda:0"));
         assert_eq!(
             gpu(7).unwrap_err(),
-            "there is no GPU that can run resident kernels with number 7: there are 2, gpu:0 to gpu:1"
+            "there is no GPU 7 that can run resident kernels: there are 2, gpu:0 to gpu:1"
         );
         assert!(
             gpu_of((1, Never), &all[..4], [None, None]).unwrap_err().ends_with("there is 1, gpu:0")

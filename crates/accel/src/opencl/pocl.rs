@@ -27,7 +27,9 @@ fn cache_folder(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> PathBu
         let folder = variable(name).filter(|value| !value.is_empty())?;
         Some(PathBuf::from(folder).join(inside))
     };
-    folder("POCL_CACHE_DIR", "")
+    let named = variable("POCL_CACHE_DIR").filter(|value| !value.is_empty());
+    named
+        .map(PathBuf::from)
         .or_else(|| folder("XDG_CACHE_HOME", "pocl/kcache"))
         .or_else(|| folder("HOME", ".cache/pocl/kcache"))
         .unwrap_or_else(|| "/tmp/pocl/kcache".into())
@@ -99,7 +101,7 @@ mod tests {
         assert_eq!(of(&[]), "/tmp/pocl/kcache");
         assert_eq!(of(&[("HOME", "/root")]), "/root/.cache/pocl/kcache");
         assert_eq!(of(&[("HOME", "/root"), ("XDG_CACHE_HOME", "/c")]), "/c/pocl/kcache");
-        assert_eq!(of(&[("POCL_CACHE_DIR", "/p"), ("XDG_CACHE_HOME", "/c")]), "/p/");
+        assert_eq!(of(&[("POCL_CACHE_DIR", "/p"), ("XDG_CACHE_HOME", "/c")]), "/p");
         assert_eq!(of(&[("POCL_CACHE_DIR", ""), ("HOME", "/h")]), "/h/.cache/pocl/kcache");
     }
 

@@ -58,7 +58,8 @@ const DEVICE_KEYS: &str = "at, work_groups, fallback, failed_after_ms";
 /// A mistake in the options of an NF. If that is an unknown one of its `keys`, the keys that do not depend on the
 /// kind are expected, too.
 pub(super) fn extended(mistake: SourceError, keys: &[Range<usize>], kind: &Kind) -> SourceError {
-    if !mistake.message().starts_with("unknown field") || !keys.contains(&mistake.span()) {
+    let is_own = keys.iter().any(|key| key.start == mistake.span().start);
+    if !is_own || !mistake.message().starts_with("unknown field") {
         return mistake;
     }
     let more = if kind.runs_on_devices { format!("{KEYS}, {DEVICE_KEYS}") } else { KEYS.into() };
