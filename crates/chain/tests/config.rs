@@ -261,7 +261,7 @@ impl Devices for Sharing {
     }
 
     fn adopt(&self, at: &str, memory: PacketMemory) -> Result<PacketMemory, String> {
-        if self.all { Ok(memory) } else { Odd { fails_at: None }.adopt(at, memory) }
+        if self.all { Ok(memory) } else { Odd::default().adopt(at, memory) }
     }
 
     fn start(
