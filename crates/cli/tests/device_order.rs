@@ -28,7 +28,7 @@ struct Counted(Mutex<Vec<usize>>);
 
 impl Devices for Counted {
     fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String> {
-        Odd { fails_at: None }.allocate(device, len)
+        Odd::default().allocate(device, len)
     }
 
     fn start(
@@ -38,7 +38,7 @@ impl Devices for Counted {
         pool: &Arc<Pool>,
     ) -> Result<Vec<Vec<Box<dyn DeviceLine>>>, String> {
         self.0.lock().unwrap().extend(shares.iter().map(|share| share.lines));
-        Odd { fails_at: None }.start(device, shares, pool)
+        Odd::default().start(device, shares, pool)
     }
 }
 
@@ -62,7 +62,7 @@ struct Hoard {
 
 impl Devices for Hoarding {
     fn allocate(&self, device: Named<'_>, len: usize) -> Result<PacketMemory, String> {
-        Odd { fails_at: None }.allocate(device, len)
+        Odd::default().allocate(device, len)
     }
 
     fn start(
@@ -75,7 +75,7 @@ impl Devices for Hoarding {
             let most = self.0.clone();
             Box::new(Hoard { line, has: 0, most, polls: 0, returns: false })
         };
-        let lines = Odd { fails_at: None }.start(device, shares, pool)?;
+        let lines = Odd::default().start(device, shares, pool)?;
         Ok(lines.into_iter().map(|lines| lines.into_iter().map(hoard).collect()).collect())
     }
 }
@@ -158,7 +158,7 @@ fn packets_leave_in_their_order_however_a_device_returns_them() {
     let (cpu, code, error) = report(f, &["run", "cpu.toml", "--json"]);
     assert_eq!((code, &*error), (0, ""));
     for workers in [1, 2, 4] {
-        let plan = plan(f, Arc::new(Odd { fails_at: None }), "");
+        let plan = plan(f, Arc::new(Odd::default()), "");
         let report = thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap();
         assert_eq!(report.failures, [""; 0]);
         let report = serde_json::to_value(report).unwrap();
@@ -199,7 +199,7 @@ fn each_snapshot_balances_while_a_device_has_packets() {
     let f = folder.path();
     generate(f, "clear.pcap --seed 3 --packets 500 --flows 50");
     for workers in [1, 2] {
-        let plan = plan(f, Arc::new(Odd { fails_at: None }), "");
+        let plan = plan(f, Arc::new(Odd::default()), "");
         let options = RunOptions { loops: Some(0), ..options(workers) };
         let control = Control::default();
         std::thread::scope(|scope| {
@@ -226,7 +226,7 @@ fn each_snapshot_balances_while_a_device_has_packets() {
 /// Runs a chain whose device fails.
 fn with_failing_device(folder: &Path, more: &str, workers: usize) -> Report {
     generate(folder, "clear.pcap --seed 3 --packets 3000 --tcp 1 --udp 0 --icmp 0");
-    let plan = plan(folder, Arc::new(Odd { fails_at: Some(10) }), more);
+    let plan = plan(folder, Arc::new(Odd::failing_at(10)), more);
     thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap()
 }
 

@@ -83,7 +83,7 @@ fn the_metrics_of_a_device_are_those_of_the_report() {
 
 #[test]
 fn a_device_that_fails_is_an_event_and_stays_in_what_the_api_shows() {
-    let run = start("at = 'cpu'", Arc::new(Odd { fails_at: Some(10) }));
+    let run = start("at = 'cpu'", Arc::new(Odd::failing_at(10)));
     assert_eq!(metric(&run, "thalweg_nf_device_failed"), None, "it has no device");
     let mut stream = events(&run, "/v1/events?every=3600");
     assert_eq!(stream.next().unwrap().0, "progress");

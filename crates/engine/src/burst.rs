@@ -140,6 +140,18 @@ impl Burst {
         self.rounds.iter_mut().for_each(|round| round.queues = Queues::new(routing));
     }
 
+    /// Whether it is to keep frames, and has none to receive packets into.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.recycles && !self.rounds[0].batch.has_reserve()
+    }
+
+    /// Lets its batches keep no frames between their uses any more.
+    pub(crate) fn stop_recycling(&mut self) {
+        if std::mem::take(&mut self.recycles) {
+            self.rounds.iter_mut().for_each(|round| round.batch.stop_recycling());
+        }
+    }
+
     /// Whether it is for this number of received batches, and keeps their frames or not.
     pub(crate) fn is_for(&self, batches: usize, recycles: bool) -> bool {
         (self.received, self.recycles) == (batches, recycles)

@@ -94,6 +94,8 @@ pub struct Pool {
     id: NonZeroU32,
     free: Mutex<Vec<u32>>,
     free_large: Mutex<Vec<u32>>,
+    /// Of `frames`, those that never come back.
+    written_off: AtomicU32,
 }
 
 impl Pool {
@@ -148,7 +150,8 @@ impl Pool {
         let id =
             NonZeroU32::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU32::MAX);
         let large = all - frames;
-        Ok(Self { memory, frame_size, stride, frames, large, id, free, free_large })
+        let written_off = AtomicU32::new(0);
+        Ok(Self { memory, frame_size, stride, frames, large, id, free, free_large, written_off })
     }
 
     /// A pool of `frames` frames over fresh ordinary pages.
@@ -197,6 +200,18 @@ impl Pool {
     /// How many frames the pool has, without the large ones.
     pub fn frames(&self) -> usize {
         self.frames as usize
+    }
+
+    /// Records that one frame, not a large one, never comes back: it was dropped because something outside
+    /// of the program may still write to it.
+    pub fn write_off(&self) {
+        self.written_off.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many frames the pool has that were not [written off](Self::write_off), without the large ones.
+    #[inline]
+    pub fn frames_left(&self) -> usize {
+        (self.frames - self.written_off.load(Ordering::Relaxed).min(self.frames)) as usize
     }
 
     /// How many large frames the pool has: super-packets travel whole if there are some.

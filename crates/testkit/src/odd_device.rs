@@ -11,11 +11,22 @@ use thalweg_packet::{Batch, Frame, PacketMemory, Pool};
 /// The packets that a line has at most, but for those of the last burst.
 pub const CAPACITY: usize = 256;
 
-/// The device; it fails at this batch, and keeps every second packet that it has then.
-#[derive(Clone, Copy, Debug)]
+/// The device, which may fail.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Odd {
-    /// The number of the batch; `None` for never.
+    /// The number of the batch from which on it returns no packets; `None` for never.
     pub fails_at: Option<usize>,
+    /// The number of polls without a packet after which that is found.
+    pub found_after: usize,
+    /// Whether it keeps all packets that it has then, and not only every second one.
+    pub keeps_all: bool,
+}
+
+impl Odd {
+    /// One that fails at this batch, and keeps every second packet that it has then.
+    pub fn failing_at(batch: usize) -> Self {
+        Self { fails_at: Some(batch), ..Self::default() }
+    }
 }
 
 struct Line {
@@ -24,6 +35,8 @@ struct Line {
     pool: Arc<Pool>,
     batches: usize,
     packets: u64,
+    /// Polls since the batch at which it fails.
+    silent: usize,
     has_failed: bool,
     jobs: Vec<Submitted>,
     random: u64,
@@ -56,6 +69,7 @@ impl Devices for Odd {
                     pool: pool.clone(),
                     batches: 0,
                     packets: 0,
+                    silent: 0,
                     has_failed: false,
                     jobs: Vec::new(),
                     random: number as u64,
@@ -92,9 +106,14 @@ impl DeviceLine for Line {
 
     fn poll(&mut self, back: &mut Vec<DeviceReturn>) -> Result<(), DeviceFault> {
         if self.device.fails_at.is_some_and(|batch| self.batches >= batch) {
+            if self.silent < self.device.found_after {
+                self.silent += 1;
+                return Ok(());
+            }
             let keeps = !self.has_failed;
             for (number, Submitted { visit, job, frame, .. }) in self.jobs.drain(..).enumerate() {
-                let frame = Some(frame).filter(|_| !(keeps && number % 2 == 0));
+                let is_kept = keeps && (self.device.keeps_all || number % 2 == 0);
+                let frame = Some(frame).filter(|_| !is_kept);
                 back.push(DeviceReturn { visit, lane: job.lane, frame, result: None });
             }
             self.has_failed = true;

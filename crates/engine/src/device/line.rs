@@ -104,11 +104,8 @@ impl Line {
         for DeviceReturn { lane, frame, result, .. } in self.visits[number].back.drain(..) {
             if let Some(frame) = frame {
                 batch.restore(lane, frame);
-            } else if let Some(frame) = batch.pool().take() {
-                batch.restore(lane, frame);
-                batch.truncate(lane, 0);
             } else {
-                is_whole = false;
+                is_whole &= replace(batch, lane);
             }
             results.push((lane, result));
         }
@@ -132,4 +129,17 @@ impl Line {
         jobs.clear();
         self.lists = (jobs, results);
     }
+}
+
+/// Gives the packet of a lane, whose frame a failed device keeps, another frame without bytes; returns
+/// whether the pool has one.
+fn replace(batch: &mut Batch, lane: usize) -> bool {
+    // Super-packets have large frames.
+    if batch.meta.segment_size[lane] == 0 {
+        batch.pool().write_off();
+    }
+    let Some(frame) = batch.pool().take() else { return false };
+    batch.restore(lane, frame);
+    batch.truncate(lane, 0);
+    true
 }

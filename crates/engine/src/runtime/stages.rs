@@ -53,6 +53,10 @@ pub(super) struct Stages<'a> {
     is_closing: AtomicBool,
     /// No line receives packets until a snapshot is taken.
     is_pausing: AtomicBool,
+    /// A burst has found no frames.
+    is_short: AtomicBool,
+    /// Devices that failed have kept nearly all frames.
+    is_out_of_frames: AtomicBool,
     /// A thread has panicked: bursts under way do not end.
     pub(super) broken: AtomicBool,
     /// All workers have ended.
@@ -85,7 +89,7 @@ impl<'a> Stages<'a> {
         let devices = devices.map(|device| Some(AtDevice::new(device?, count)));
         let devices: Vec<_> = devices.collect();
         let at_devices = devices.iter().flatten().map(AtDevice::capacity).sum();
-        let share = Share::of(plan.pool.frames(), workers.len(), at_devices);
+        let share = Share::of(plan.pool.frames_left(), workers.len(), at_devices);
         let ports = inputs.into_iter().zip(outputs).zip(reached).enumerate();
         let line = |(number, ((inputs, outputs), reached)): (usize, ((_, _), _))| {
             // Of the workers that remain after an even division, the first lines have one more each.
@@ -114,6 +118,8 @@ impl<'a> Stages<'a> {
             ended: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
             is_pausing: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
+            is_out_of_frames: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             end: AtomicBool::new(false),
             failures: Mutex::new(Vec::new()),
@@ -201,6 +207,40 @@ impl<'a> Stages<'a> {
         self.lines.iter().map(Line::unfinished).sum()
     }
 
+    /// Whether bursts must not keep frames: devices that failed have kept some on which the bursts of this
+    /// generation count, or a worker [found none](Self::check_frames).
+    pub(super) fn is_short_of_frames(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed) || self.has_lost_frames()
+    }
+
+    fn has_lost_frames(&self) -> bool {
+        self.plan.pool.frames_left() < self.share.frames
+    }
+
+    /// Lets bursts of all workers keep no frames any more, if the pool had none for `burst`, with which
+    /// nothing was received: ports have more in their rings than bursts leave.
+    pub(super) fn check_frames(&self, burst: &Burst) {
+        if burst.is_starved()
+            && self.plan.pool.available() == 0
+            && !self.is_short.swap(true, Ordering::Relaxed)
+        {
+            self.lines.iter().for_each(Line::wake);
+        }
+    }
+
+    /// Whether enough frames are free to receive packets of a line whose `intake` the caller has.
+    ///
+    /// Frames of bursts under way come back. With none of them under way, those that are not free are in
+    /// rings of ports or lost, and there is nothing to wait for.
+    pub(super) fn has_frames(&self, line: &Line<'_>) -> bool {
+        let (pool, share) = (&self.plan.pool, &self.share);
+        if share.recycles && !self.has_lost_frames() {
+            return true;
+        }
+        let reserve = share.reserve.min(pool.frames_left() / 2);
+        pool.available() >= reserve || line.under_way().is_empty()
+    }
+
     /// Lets the NFs of a station process a burst whose turn it is there.
     pub(super) fn serve(&self, station: &mut Station, burst: &mut Burst, watch: &mut Watch) {
         station.serve(&self.routing, burst, watch);
@@ -208,10 +248,21 @@ impl<'a> Stages<'a> {
         self.flush(station, burst);
     }
 
-    /// Ends the run if a device has failed whose NF does not go on without it.
+    /// Ends the run if a device has failed whose NF does not go on without it, or if devices that failed
+    /// have kept so many frames that no batch of packets could be received.
     pub(super) fn check_devices(&self, station: &Station) {
         let mut failures = Vec::new();
-        if station.check_devices(self.plan, self.control, &mut failures) {
+        let mut ends = station.check_devices(self.plan, self.control, &mut failures);
+        let (left, frames) = (self.plan.pool.frames_left(), self.plan.pool.frames());
+        if left < BATCH && !self.is_out_of_frames.swap(true, Ordering::Relaxed) {
+            let lost = frames - left;
+            failures.push(format!(
+                "devices that failed keep {lost} of {frames} frames, which leaves too few to receive \
+                 packets; expected more frames in [memory]"
+            ));
+            ends = true;
+        }
+        if ends {
             self.fail(failures);
             self.control.stop();
         }
@@ -287,6 +338,8 @@ const FEW: usize = 2;
 
 /// How the frames of the pool are divided.
 pub(super) struct Share {
+    /// Those that are divided.
+    frames: usize,
     /// The bursts under way, for each worker.
     pub(super) bursts: usize,
     /// Those that a worker receives at first, so that their packets stay in its cache; further ones when
@@ -296,8 +349,8 @@ pub(super) struct Share {
     batches: usize,
     /// Whether bursts keep their frames.
     recycles: bool,
-    /// Frames that must be free before packets are received.
-    pub(super) reserve: usize,
+    /// Frames that must be free before packets are received, if bursts do not keep theirs.
+    reserve: usize,
 }
 
 impl Share {
@@ -310,8 +363,8 @@ impl Share {
         let batches = (frames / 2 / (BATCH * bursts * workers)).clamp(1, BATCHES);
         let few = at_devices.div_ceil(batches * BATCH) + FEW;
         let recycles = batches * BATCH * bursts * workers <= frames / 2;
-        let reserve = if recycles { 0 } else { (2 * BATCH * (1 + workers)).min(frames / 2) };
-        Self { bursts, few, batches, recycles, reserve }
+        let reserve = 2 * BATCH * (1 + workers);
+        Self { frames, bursts, few, batches, recycles, reserve }
     }
 
     /// The bursts that a worker begins with: those that are `there`, and new ones. Called by the

@@ -22,6 +22,8 @@ pub(super) struct Worker<'a, 'r> {
     number: usize,
     /// Bursts without packets; the last one used is the next, because it is in the cache.
     spare: Vec<Burst>,
+    /// Whether these keep no frames any more.
+    shares: bool,
     /// The bursts under way that it received.
     own: usize,
     counts: &'a Published,
@@ -37,7 +39,7 @@ impl<'a, 'r> Worker<'a, 'r> {
         let counts = &stages.workers[number];
         let line = &stages.lines[number % stages.lines.len()];
         let (watch, reads) = (Watch::new(stages.timed), Vec::new());
-        Self { stages, line, number, spare, own: 0, counts, watch, reads }
+        Self { stages, line, number, spare, shares: false, own: 0, counts, watch, reads }
     }
 
     /// Works until no more packets are received and none is under way; returns what it observed, and
@@ -114,20 +116,24 @@ impl<'a, 'r> Worker<'a, 'r> {
     /// Receives a burst, if no other worker of the line does and there is room; returns whether anything
     /// arrived.
     fn receive(&mut self) -> bool {
-        let Self { stages, line, number, spare, watch, counts, reads, .. } = self;
+        let Self { stages, line, number, spare, shares, watch, counts, reads, .. } = self;
+        if stages.is_short_of_frames() && !std::mem::replace(shares, true) {
+            spare.iter_mut().for_each(Burst::stop_recycling);
+        }
         let Ok(mut intake) = line.intake.try_lock() else { return false };
         let place = line.slot(intake.next());
         let Some(mut slot) = place.open().filter(|slot| slot.is_none()) else { return false };
         if !stages.may_receive(line, &mut intake) {
             return false;
         }
-        if stages.plan.pool.available() < stages.share.reserve {
+        if !stages.has_frames(line) {
             return false;
         }
         let Some(mut burst) = spare.pop() else { return false };
         let came = watch.receive(|| intake.receive(&mut burst, stages.control, counts));
         if burst.is_empty() {
             burst.settle_claims(reads);
+            stages.check_frames(&burst);
             spare.push(burst);
             if !came && line.under_way().is_empty() {
                 line.rest(&mut intake);
@@ -219,6 +225,9 @@ fn walk(
     };
     stages.send(&mut outputs, burst, watch);
     burst.clear();
+    if stages.is_short_of_frames() {
+        burst.stop_recycling();
+    }
     burst.is_through = true;
     Walk { moved: true, waits: false }
 }

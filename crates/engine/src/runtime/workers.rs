@@ -82,6 +82,8 @@ fn serve_all(
                 };
                 running.push(builder.spawn_scoped(scope, work)?);
             }
+            // A generation before may have had more, which keep frames.
+            bursts.clear();
             Ok(())
         })();
         if started.is_err() {

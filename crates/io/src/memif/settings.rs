@@ -117,6 +117,12 @@ impl MemifSettings {
         Self { zero_copy: self.role == Role::Client, ..self }
     }
 
+    /// The same with this number of rings in each direction, from 1 to 64, or of rings that a server accepts.
+    #[must_use]
+    pub fn with_queues(self, queues: u16) -> Self {
+        Self { queues: queues.clamp(1, MAX_QUEUES), ..self }
+    }
+
     /// What the connection needs the packet memory for: to share it with its peer, if it does so.
     pub(super) fn pool<'a>(&self, pool: &'a Arc<Pool>) -> Option<&'a Arc<Pool>> {
         self.zero_copy.then_some(pool)

@@ -385,10 +385,21 @@ impl Batch {
         }
     }
 
+    /// Whether a frame is [reserved](Self::reserve).
+    pub fn has_reserve(&self) -> bool {
+        !self.reserve.is_empty()
+    }
+
     /// Keeps released frames in the reserve, up to a batch of them, instead of giving
     /// them back to the pool: for a batch that is filled repeatedly.
     pub fn recycle(&mut self) {
         self.recycles = true;
+    }
+
+    /// Gives frames back to the pool again, those that it keeps included.
+    pub fn stop_recycling(&mut self) {
+        self.recycles = false;
+        self.unreserve();
     }
 
     /// Gives back the reserved frames that no packet took; a batch that recycles

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::packet::{FLOWS, Mark, TYPES, type_of};
+use super::packet::{FLOWS, Mark, TYPES, source_port, type_of};
 use super::random::Random;
 
 /// The NFs of the chains; the first four can run on a device.
@@ -39,12 +39,41 @@ impl Nf {
 pub struct Frame {
     pub workers: usize,
     pub inputs: usize,
+    pub medium: Medium,
     frames: usize,
     /// The devices of the NFs: `soft`, and one more if there is one. All NFs on devices share that.
     devices: Vec<String>,
     /// Whether the OpenCL device works in launches, and in which.
     pub launches: &'static str,
     seed: u64,
+}
+
+/// How packets arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// In captures through pipes, which all workers share.
+    Pipes,
+    /// By shared memory, in a ring for each worker, which has a line of its own; the run is the server or the
+    /// client. As a client, it may have packets put into its frames.
+    Rings { is_server: bool, is_zero_copy: bool },
+}
+
+impl Medium {
+    fn random(random: &mut Random, devices: &[String]) -> Self {
+        // A run whose peer maps its memory is confined to its files, and a driver could not compile kernels.
+        let has_driver = devices.iter().any(|at| at.contains(':'));
+        let (is_server, is_zero_copy) = (random.once_in(3), !has_driver && random.once_in(2));
+        match random.below(2) {
+            0 => Self::Pipes,
+            _ => Self::Rings { is_server, is_zero_copy: is_zero_copy && !is_server },
+        }
+    }
+
+    /// The pipe or the socket of an input.
+    pub fn file(self, input: &str) -> String {
+        let suffix = if self == Self::Pipes { "pcap" } else { "sock" };
+        format!("{input}.{suffix}")
+    }
 }
 
 /// The work-groups that all NFs on an OpenCL device have, so that the kernel after a reload finds room
@@ -58,9 +87,12 @@ impl Frame {
         if !others.is_empty() {
             chosen.push(others[random.below(others.len())].clone());
         }
+        let medium = Medium::random(random, devices);
+        let fewest = if medium == Medium::Pipes { 1 } else { 2 };
         Self {
-            workers: 1 + random.below(3),
+            workers: fewest + random.below(4 - fewest),
             inputs: 1 + random.below(2),
+            medium,
             frames: random.pick(&[1024, 2048, 8192]),
             launches: random.pick(&["never", "shared", "copied"]),
             devices: chosen,
@@ -73,9 +105,59 @@ impl Frame {
         self.devices.iter().find(|at| at.contains(':')).map(String::as_str)
     }
 
-    /// The input of a flow.
-    pub fn input_of(&self, flow: usize) -> usize {
-        flow / TYPES % self.inputs
+    /// Two inputs with a queue for each of two workers.
+    pub fn of_rings() -> Self {
+        let medium = Medium::Rings { is_server: true, is_zero_copy: false };
+        Self {
+            workers: 2,
+            inputs: 2,
+            medium,
+            frames: 1024,
+            launches: "never",
+            devices: vec!["soft".into()],
+            seed: 0,
+        }
+    }
+
+    /// The queues of each input: a line for each of them.
+    pub fn queues(&self) -> usize {
+        if self.medium == Medium::Pipes { 1 } else { self.workers }
+    }
+
+    /// The input of a flow, and the queue in which it has the flow.
+    pub fn place_of(&self, flow: usize) -> (usize, usize) {
+        let of_type = flow / TYPES;
+        (of_type % self.inputs, of_type / self.inputs % self.queues())
+    }
+
+    /// The number of a queue among those of all inputs.
+    pub fn stream(&self, (input, queue): (usize, usize)) -> usize {
+        input * self.queues() + queue
+    }
+
+    /// How many there are.
+    pub fn streams(&self) -> usize {
+        self.inputs * self.queues()
+    }
+
+    /// The association that protects a flow, by its number: one for each type and queue, as packets in other
+    /// lines overtake each other.
+    fn association_of(&self, flow: usize) -> usize {
+        type_of(flow) + TYPES * self.place_of(flow).1
+    }
+
+    /// The section of an input.
+    fn input(&self, input: &str) -> String {
+        let file = self.medium.file(input);
+        let Medium::Rings { is_server, is_zero_copy } = self.medium else {
+            return format!("[input.{input}]\ncapture = '{file}'\n");
+        };
+        let more = if is_server {
+            "role = 'server'\n".into()
+        } else {
+            format!("role = 'client'\nring_size = 7\nzero_copy = {is_zero_copy}\n")
+        };
+        format!("[input.{input}]\nmemif = '{file}'\nqueues = {}\n{more}", self.queues())
     }
 }
 
@@ -135,6 +217,12 @@ impl Generation {
         }
     }
 
+    /// One whose only NF is on the processor and drops packets of low priority.
+    pub fn gate() -> Self {
+        let routes = std::array::from_fn(|_| vec![Nf::Gate]);
+        Self { routes, places: Vec::new(), pinned: None, drops: false, denies: true }
+    }
+
     fn uses(&self, nf: Nf) -> bool {
         self.routes.iter().any(|route| route.contains(&nf))
     }
@@ -173,7 +261,7 @@ impl Generation {
         let Frame { frames, launches, .. } = frame;
         write!(chain, "[memory]\nframes = {frames}\nlaunches = '{launches}'\n{device}").unwrap();
         for input in (0..frame.inputs).map(input_name) {
-            write!(chain, "[input.{input}]\ncapture = '{input}.pcap'\n").unwrap();
+            chain += &frame.input(input);
         }
         chain += "[output.out]\ncapture = 'out.pcap'\n";
         for number in 0..TYPES {
@@ -181,7 +269,7 @@ impl Generation {
             write!(chain, "[[class]]\ntype = 't{number}'\nrules = ['{rule}']\n").unwrap();
         }
         for nf in ON_DEVICE.into_iter().chain(ON_PROCESSOR).filter(|nf| self.uses(*nf)) {
-            self.section(nf, &mut chain);
+            self.section(nf, frame, &mut chain);
         }
         for (number, route) in self.routes.iter().enumerate() {
             let names: Vec<_> = route.iter().map(|nf| format!("'{}', ", nf.name())).collect();
@@ -191,7 +279,7 @@ impl Generation {
         chain
     }
 
-    fn section(&self, nf: Nf, chain: &mut String) {
+    fn section(&self, nf: Nf, frame: &Frame, chain: &mut String) {
         let name = nf.name();
         let place = self.places.iter().find(|place| place.nf == nf && place.at != "cpu");
         let mut keys = place.map_or(String::new(), |Place { at, work_groups, .. }| {
@@ -201,8 +289,12 @@ impl Generation {
             keys += "pinned = true\n";
         }
         let (kind, own) = match nf {
-            Nf::Seal => ("ipsec", format!("default_policy = 'bypass'\n{}", associations("out"))),
-            Nf::Open => ("ipsec", format!("default_policy = 'bypass'\n{}", associations("in"))),
+            Nf::Seal => {
+                ("ipsec", format!("default_policy = 'bypass'\n{}", associations("out", frame)))
+            }
+            Nf::Open => {
+                ("ipsec", format!("default_policy = 'bypass'\n{}", associations("in", frame)))
+            }
             Nf::Ids => {
                 let rules = if self.drops { "drop.rules" } else { "alert.rules" };
                 ("nids", format!("rules = ['{rules}']\nalerts = 'alerts.json'\n"))
@@ -260,26 +352,32 @@ fn places(random: &mut Random, nfs: &[Nf], devices: &[String]) -> Vec<Place> {
     nfs.iter().map(&mut place).collect()
 }
 
-/// An association for each packet type, of the suite that devices do: with an order of its own, as types
-/// may overtake each other between the ends of a tunnel.
-fn associations(direction: &str) -> String {
+/// The associations of a tunnel, of the suite that devices do, each with an order of its own; and which flows
+/// they protect.
+fn associations(direction: &str, frame: &Frame) -> String {
+    let nf = if direction == "out" { "seal" } else { "open" };
     let association = |number: usize| {
-        let policy = format!(
-            "[[nf.seal.policy]]\nmatch = 'udp,tp_dst={}'\naction = 'protect'\nsa = 's{number}'\n",
-            7000 + number
-        );
-        let (nf, policy) = if direction == "out" { ("seal", &*policy) } else { ("open", "") };
         format!(
             "[[nf.{nf}.sa]]\nname = 's{number}'\ndirection = '{direction}'\nspi = {}\n\
              source = '192.0.2.1'\ndestination = '192.0.2.10'\nesn = {}\n\
              suite = 'aes128-cbc-hmac-sha1-96'\n\
              encryption_key = '7e1a90b3c4d5f60718293a4b5c6d7e{number:02}'\n\
-             authentication_key = '00112233445566778899aabbccddeeff012345{number:02}'\n{policy}",
+             authentication_key = '00112233445566778899aabbccddeeff012345{number:02}'\n",
             4096 + number,
             number % 2 == 1,
         )
     };
-    (0..TYPES).map(association).collect()
+    let policy = |flow: usize| {
+        let (port, number) = (source_port(flow), frame.association_of(flow));
+        format!(
+            "[[nf.seal.policy]]\nmatch = 'udp,tp_src={port}'\naction = 'protect'\nsa = 's{number}'\n"
+        )
+    };
+    let all: String = (0..TYPES * frame.queues()).map(association).collect();
+    if direction == "in" {
+        return all;
+    }
+    all + &(0..FLOWS).map(policy).collect::<String>()
 }
 
 fn router() -> String {

@@ -19,7 +19,7 @@ struct Sent {
 pub struct Ledger {
     /// By flow, in its order.
     flows: Vec<Vec<Sent>>,
-    /// By input: flows and numbers in the order in which they were sent.
+    /// By stream, which is a queue of an input: flows and numbers in the order in which they were sent.
     order: Vec<Vec<(usize, u32)>>,
     /// By flow: the least number that may arrive next.
     next: Vec<u32>,
@@ -34,10 +34,10 @@ pub struct Ledger {
 
 impl Ledger {
     /// For a run that begins with `first`.
-    pub fn new(inputs: usize, first: Generation) -> Self {
+    pub fn new(streams: usize, first: Generation) -> Self {
         Self {
             flows: vec![Vec::new(); FLOWS],
-            order: vec![Vec::new(); inputs],
+            order: vec![Vec::new(); streams],
             next: vec![0; FLOWS],
             generations: vec![first],
             running: 0,
@@ -49,7 +49,7 @@ impl Ledger {
     /// The bytes of the next packet of a flow, which no NF drops if `is_kept`.
     pub fn send(
         &mut self,
-        input: usize,
+        stream: usize,
         flow: usize,
         is_kept: bool,
         random: &mut Random,
@@ -58,7 +58,7 @@ impl Ledger {
         let make = if is_kept { Packet::kept } else { Packet::random };
         let packet = make(random, flow, number);
         self.flows[flow].push(Sent { packet, since: self.running, has_arrived: false });
-        self.order[input].push((flow, number));
+        self.order[stream].push((flow, number));
         packet.bytes(ARRIVING)
     }
 
@@ -118,17 +118,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks a run that has ended: of each input, it has received the first `received` packets, and all
+    /// Checks a run that has ended: of each stream, it has received the first `received` packets, and all
     /// of them have arrived, or were dropped by an NF that may have dropped them. Returns how many were.
     ///
     /// # Errors
     /// What is wrong.
     pub fn check(&self, received: &[u64]) -> Result<u64, String> {
         let mut dropped = 0;
-        for (input, (order, received)) in self.order.iter().zip(received).enumerate() {
+        for (stream, (order, received)) in self.order.iter().zip(received).enumerate() {
             if *received > order.len() as u64 {
                 let sent = order.len();
-                return Err(format!("input {input} has {received} packets of {sent} sent"));
+                return Err(format!("stream {stream} has {received} packets of {sent} sent"));
             }
             for (at, &(flow, number)) in order.iter().enumerate() {
                 let sent = &self.flows[flow][number as usize];

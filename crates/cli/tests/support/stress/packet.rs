@@ -19,6 +19,10 @@ const HEAD: usize = 8;
 /// The headers of Ethernet, IPv4 and UDP.
 const HEADERS: usize = 42;
 
+pub fn source_port(flow: usize) -> u16 {
+    20_000 + flow as u16
+}
+
 pub fn type_of(flow: usize) -> usize {
     flow % TYPES
 }
@@ -88,7 +92,7 @@ impl Packet {
         let sum = thalweg_packet::checksum::checksum(&ip);
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
         bytes.extend(ip);
-        let ports = [20_000 + self.flow as u16, 7000 + type_of(self.flow) as u16];
+        let ports = [source_port(self.flow), 7000 + type_of(self.flow) as u16];
         // Without a checksum.
         for word in [ports[0], ports[1], len - 20, 0] {
             bytes.extend(word.to_be_bytes());

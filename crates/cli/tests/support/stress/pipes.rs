@@ -1,4 +1,4 @@
-//! Captures through pipes: packets into a run and out of it.
+//! Captures through pipes: packets into a run and out of it; and what the threads of a round share.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -10,14 +10,15 @@ use std::thread;
 use std::time::Duration;
 
 use super::ledger::Ledger;
+use super::random::Random;
 use super::waited::Waited;
 
 /// Of Linux.
 const O_NONBLOCK: i32 = 0o4000;
 /// How long a run may have packets and not move on.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Between looks at a pipe.
-const LOOK: Duration = Duration::from_micros(300);
+pub const LOOK: Duration = Duration::from_micros(300);
 
 /// The header of a capture of Ethernet with microseconds.
 const HEADER: [u32; 6] = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, 1];
@@ -31,12 +32,15 @@ pub struct Shared {
     pub pause: AtomicU32,
     /// The process of the run.
     pub process: AtomicU32,
+    /// How long a run may have packets and not move on.
+    pub patience: Duration,
 }
 
 impl Shared {
     pub fn new(ledger: Ledger) -> Self {
         let (over, pause) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { ledger: Mutex::new(ledger), over, pause, process: AtomicU32::new(0) }
+        let (ledger, process) = (Mutex::new(ledger), AtomicU32::new(0));
+        Self { ledger, over, pause, process, patience: PATIENCE }
     }
 
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -49,18 +53,46 @@ impl Shared {
 
     /// Whether the wait for the run has lasted too long.
     pub fn is_out_of_patience(&self, waited: &mut Waited) -> bool {
-        waited.for_any(&[self.process.load(Ordering::Relaxed)]) > PATIENCE
+        waited.for_any(&[self.process.load(Ordering::Relaxed)]) > self.patience
+    }
+}
+
+impl Shared {
+    /// Waits until the last packet of each flow has arrived, or one that is wrong; calls `look` again and
+    /// again meanwhile.
+    ///
+    /// # Errors
+    /// If nothing arrives for long, or as `look`.
+    pub fn await_all(&self, mut look: impl FnMut() -> Result<(), String>) -> Result<(), String> {
+        let (mut arrived, mut waited) = (0, Waited::new());
+        loop {
+            let ledger = self.ledger();
+            if ledger.has_all() || ledger.failure.is_some() {
+                return Ok(());
+            }
+            if ledger.arrived > arrived {
+                (arrived, waited) = (ledger.arrived, Waited::new());
+            }
+            let sent = ledger.sent();
+            drop(ledger);
+            look()?;
+            if self.is_out_of_patience(&mut waited) {
+                let patience = self.patience;
+                return Err(format!("stands for {patience:?}: {arrived} of {sent} have arrived"));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
 /// The writer's side of an input.
-pub struct Feed {
+pub struct Pipe {
     file: File,
     /// The run reads no more.
     pub is_closed: bool,
 }
 
-impl Feed {
+impl Pipe {
     /// Opens a pipe that a run reads, when it does, and writes the header of a capture.
     ///
     /// # Errors
@@ -82,19 +114,27 @@ impl Feed {
         Ok(feed)
     }
 
-    /// The record of a packet.
-    pub fn record(packet: &[u8]) -> Vec<u8> {
-        let len = packet.len() as u32;
-        let mut record = [0, 0, len, len].map(u32::to_le_bytes).concat();
-        record.extend(packet);
-        record
+    /// Sends packets, of which one may arrive in parts.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn send(
+        &mut self,
+        packets: &[Vec<u8>],
+        random: &mut Random,
+        shared: &Shared,
+    ) -> Result<(), String> {
+        let records: Vec<_> = packets.iter().flat_map(|packet| record(packet)).collect();
+        let part = random.below(records.len() + 1);
+        self.write(&records[..part], shared)?;
+        self.write(&records[part..], shared)
     }
 
     /// Writes bytes as the run reads them; less if the run ends.
     ///
     /// # Errors
     /// When the run reads none for long.
-    pub fn write(&mut self, mut bytes: &[u8], shared: &Shared) -> Result<(), String> {
+    fn write(&mut self, mut bytes: &[u8], shared: &Shared) -> Result<(), String> {
         let mut waited = Waited::new();
         while !bytes.is_empty() && !self.is_closed && !shared.is_over() {
             match self.file.write(bytes) {
@@ -104,11 +144,19 @@ impl Feed {
                 Err(e) => return Err(format!("writing to a pipe: {e}")),
             }
             if shared.is_out_of_patience(&mut waited) {
-                return Err(format!("no packet was received for {PATIENCE:?}"));
+                return Err(format!("no packet was received for {:?}", shared.patience));
             }
         }
         Ok(())
     }
+}
+
+/// The record of a packet.
+fn record(packet: &[u8]) -> Vec<u8> {
+    let len = packet.len() as u32;
+    let mut record = [0, 0, len, len].map(u32::to_le_bytes).concat();
+    record.extend(packet);
+    record
 }
 
 /// Opens a pipe for [`read`].

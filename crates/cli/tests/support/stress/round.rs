@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
@@ -11,11 +11,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 use serde_json::Value;
 
-use super::chain::{Frame, Generation, input_name, rules, table};
+use super::chain::{Frame, Generation, Medium, input_name, rules, table};
+use super::feed::Feed;
 use super::ledger::Ledger;
-use super::packet::{FLOWS, TYPES, type_of};
-use super::pipes::{Feed, PATIENCE, Shared, open, read};
+use super::outcome::check;
+use super::pipes::{Shared, open, read};
 use super::random::Random;
+use super::traffic::Traffic;
 use super::waited::Waited;
 use crate::support::{command, pipe, write};
 
@@ -39,6 +41,10 @@ pub struct Done {
     pub ends: [u64; 4],
     /// NFs of all generations on the processor, on `soft`, on other devices.
     pub spread: [usize; 3],
+    /// Rounds with one, two and three lines.
+    pub lines: [u64; 3],
+    /// Rounds whose packets arrive in frames.
+    pub zero_copy: u64,
 }
 
 /// A run, and its way of being driven.
@@ -67,10 +73,15 @@ pub fn round(
     write(folder, "alert.rules", &rules("alert"));
     write(folder, "table.txt", &table());
     write(folder, "chain.toml", &first.chain(&frame));
-    (0..frame.inputs).for_each(|input| pipe(folder, &format!("{}.pcap", input_name(input))));
+    if frame.medium == Medium::Pipes {
+        (0..frame.inputs).for_each(|input| pipe(folder, &frame.medium.file(input_name(input))));
+    }
+    let is_zero_copy = matches!(frame.medium, Medium::Rings { is_zero_copy: true, .. });
+    done.lines[frame.queues() - 1] += 1;
+    done.zero_copy += u64::from(is_zero_copy);
     pipe(folder, "out.pcap");
     count_places(done, &first);
-    let shared = Shared::new(Ledger::new(frame.inputs, first));
+    let shared = Shared::new(Ledger::new(frame.streams(), first));
     let out = open(&folder.join("out.pcap"));
     let end = random.below(ENDS.len());
     let outcome = thread::scope(|scope| {
@@ -78,7 +89,7 @@ pub fn round(
         let child = start(folder, frame.workers);
         let shared = &shared;
         shared.process.store(child.id(), Ordering::Relaxed);
-        let mut round = Round { folder, frame, shared, child, random, done };
+        let mut round = Round { folder, frame: frame.clone(), shared, child, random, done };
         let outcome = round.drive(end);
         // Whatever happened, its threads end.
         let _ = round.child.kill();
@@ -98,7 +109,15 @@ pub fn round(
         let is_killed = status.signal() == Some(Signal::KILL.as_raw());
         return if is_killed { Ok(()) } else { Err(format!("it ended before: {status}")) };
     }
-    check(folder, status, &ledger, done)
+    let text = |name| fs::read_to_string(folder.join(name)).unwrap_or_default();
+    if !status.success() {
+        return Err(format!("{status}: {}", text("error")));
+    }
+    let report: Value = serde_json::from_str(&text("report")).map_err(|e| e.to_string())?;
+    let counts = check(&report, &frame, &ledger)?;
+    done.received += counts.received;
+    done.dropped += counts.dropped;
+    Ok(())
 }
 
 fn count_places(done: &mut Done, generation: &Generation) {
@@ -122,41 +141,11 @@ fn with_sockets(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Checks what a run reports that has ended by itself or by request.
-fn check(
-    folder: &Path,
-    status: ExitStatus,
-    ledger: &Ledger,
-    done: &mut Done,
-) -> Result<(), String> {
-    let text = |name| fs::read_to_string(folder.join(name)).unwrap_or_default();
-    if !status.success() {
-        return Err(format!("{status}: {}", text("error")));
-    }
-    let report: Value = serde_json::from_str(&text("report")).map_err(|e| e.to_string())?;
-    let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
-    let inputs = report["inputs"].as_array().into_iter().flatten();
-    let received: Vec<_> = inputs.map(|input| number(&input["packets"])).collect();
-    let dropped = ledger.check(&received)?;
-    let counts = ["packets_in", "packets_out", "packets_dropped", "leaked_frames"];
-    let counts = counts.map(|name| number(&report[name]));
-    let all: u64 = received.iter().sum();
-    if counts != [all, ledger.arrived, dropped, 0] {
-        return Err(format!("the counts do not balance: {dropped} dropped, {report}"));
-    }
-    if report["conserved"] != true || report["failures"] != Value::Array(Vec::new()) {
-        return Err(format!("a failure: {report}"));
-    }
-    done.received += all;
-    done.dropped += dropped;
-    Ok(())
-}
-
 impl Round<'_> {
     fn drive(&mut self, end: usize) -> Result<(), String> {
         self.await_start()?;
-        let path = |input| self.folder.join(format!("{}.pcap", input_name(input)));
-        let feeds = (0..self.frame.inputs).map(|input| Feed::open(&path(input), self.shared));
+        let open = |input| Feed::open(self.folder, &self.frame, input, self.shared);
+        let feeds = (0..self.frame.inputs).map(open);
         let mut feeds = feeds.collect::<Result<Vec<_>, _>>()?;
         for _ in 0..3 + self.random.below(15) {
             self.step(&mut feeds)?;
@@ -203,7 +192,7 @@ impl Round<'_> {
         let mut random = Random::new(seed);
         match self.random.below(8) {
             0 | 1 => self.burst(feeds, &mut random)?,
-            2 => trickle(&self.frame, self.shared, feeds, &mut random)?,
+            2 => self.traffic(feeds).trickle(&mut random)?,
             3 => thread::sleep(Duration::from_millis(self.random.next() % 100)),
             4 => self.shared.pause.store(1 + (seed % 200) as u32, Ordering::Relaxed),
             5 => self.drain(feeds)?,
@@ -211,8 +200,9 @@ impl Round<'_> {
                 let (shared, frame) = (self.shared, self.frame.clone());
                 thread::scope(|scope| {
                     let traffic = scope.spawn(move || {
+                        let mut traffic = Traffic { frame: &frame, shared, feeds };
                         for _ in 0..=random.below(4) {
-                            traffic(&frame, shared, feeds, &mut random)?;
+                            traffic.burst(&mut random)?;
                             thread::sleep(Duration::from_millis(random.next() % 20));
                         }
                         Ok::<_, String>(())
@@ -226,9 +216,13 @@ impl Round<'_> {
         failure.map_or(Ok(()), Err)
     }
 
+    fn traffic<'a>(&'a self, feeds: &'a mut [Feed]) -> Traffic<'a> {
+        Traffic { frame: &self.frame, shared: self.shared, feeds }
+    }
+
     fn burst(&mut self, feeds: &mut [Feed], random: &mut Random) -> Result<(), String> {
         self.done.bursts += 1;
-        traffic(&self.frame, self.shared, feeds, random)
+        self.traffic(feeds).burst(random)
     }
 
     /// Loads another chain, or one that cannot be loaded.
@@ -261,33 +255,17 @@ impl Round<'_> {
 
     /// Sends one more packet of each flow, and waits until all have arrived.
     fn drain(&mut self, feeds: &mut [Feed]) -> Result<(), String> {
-        for flow in 0..FLOWS {
-            let input = self.frame.input_of(flow);
-            let packet = self.shared.ledger().send(input, flow, true, &mut self.random);
-            feeds[input].write(&Feed::record(&packet), self.shared)?;
-        }
-        let (mut arrived, mut waited) = (0, Waited::new());
-        loop {
-            let ledger = self.shared.ledger();
-            if ledger.has_all() || ledger.failure.is_some() {
-                return Ok(());
-            }
-            if ledger.arrived > arrived {
-                (arrived, waited) = (ledger.arrived, Waited::new());
-            }
-            let sent = ledger.sent();
-            drop(ledger);
+        let mut random = Random::new(self.random.next());
+        self.traffic(feeds).last(&mut random)?;
+        self.shared.await_all(|| {
             if self.has_ended() {
                 let error = fs::read_to_string(self.folder.join("error")).unwrap_or_default();
                 return Err(format!("it has ended: {error}"));
             }
-            if self.shared.is_out_of_patience(&mut waited) {
-                return Err(format!("stands for {PATIENCE:?}: {arrived} of {sent} have arrived"));
-            }
             // The output writes what it holds.
             self.signal(Signal::USR1);
-            thread::sleep(Duration::from_millis(10));
-        }
+            Ok(())
+        })
     }
 
     fn signal(&self, signal: Signal) {
@@ -300,15 +278,19 @@ impl Round<'_> {
         if ENDS[end] == "inputs closed" {
             self.drain(&mut feeds)?;
             drop(feeds);
+            if self.frame.medium != Medium::Pipes {
+                // It waits for the next peer.
+                self.signal(Signal::TERM);
+            }
             return self.await_end();
         }
         let (shared, frame, mut random) = (self.shared, self.frame.clone(), self.random.clone());
         thread::scope(|scope| {
             let traffic = scope.spawn(move || {
+                let mut traffic = Traffic { frame: &frame, shared, feeds: &mut feeds };
                 let mut sent = Ok(());
-                while sent.is_ok() && !shared.is_over() && !feeds.iter().any(|feed| feed.is_closed)
-                {
-                    sent = traffic(&frame, shared, &mut feeds, &mut random);
+                while sent.is_ok() && !shared.is_over() && !traffic.is_closed() {
+                    sent = traffic.burst(&mut random);
                 }
                 sent
             });
@@ -330,7 +312,7 @@ impl Round<'_> {
         let mut waited = Waited::new();
         while !self.has_ended() {
             if self.shared.is_out_of_patience(&mut waited) {
-                return Err(format!("it does not end within {PATIENCE:?}"));
+                return Err(format!("it does not end within {:?}", self.shared.patience));
             }
             thread::sleep(Duration::from_millis(2));
         }
@@ -349,53 +331,4 @@ impl Round<'_> {
         }
         Ok(())
     }
-}
-
-/// Sends packets of some flows at once.
-fn traffic(
-    frame: &Frame,
-    shared: &Shared,
-    feeds: &mut [Feed],
-    random: &mut Random,
-) -> Result<(), String> {
-    // Types without packets starve the work-groups of their NFs.
-    let types = 1 + random.below((1 << TYPES) - 1);
-    let flows: Vec<_> = (0..FLOWS).filter(|flow| types & 1 << type_of(*flow) != 0).collect();
-    let mut left = random.pick(&[1, 7, 31, 33, 200, 1000, 2500]);
-    while left > 0 {
-        let now = left.min(1 + random.below(400));
-        left -= now;
-        let mut records = vec![Vec::new(); feeds.len()];
-        let mut ledger = shared.ledger();
-        for _ in 0..now {
-            let flow = random.pick(&flows);
-            let input = frame.input_of(flow);
-            records[input].extend(Feed::record(&ledger.send(input, flow, false, random)));
-        }
-        drop(ledger);
-        for (feed, records) in feeds.iter_mut().zip(&records) {
-            // A record may arrive in parts.
-            let part = random.below(records.len() + 1);
-            feed.write(&records[..part], shared)?;
-            feed.write(&records[part..], shared)?;
-        }
-    }
-    Ok(())
-}
-
-/// Sends packets one by one.
-fn trickle(
-    frame: &Frame,
-    shared: &Shared,
-    feeds: &mut [Feed],
-    random: &mut Random,
-) -> Result<(), String> {
-    for _ in 0..=random.below(30) {
-        let flow = random.below(FLOWS);
-        let input = frame.input_of(flow);
-        let packet = shared.ledger().send(input, flow, false, random);
-        feeds[input].write(&Feed::record(&packet), shared)?;
-        thread::sleep(Duration::from_micros(random.next() % 5000));
-    }
-    Ok(())
 }
