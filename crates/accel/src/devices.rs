@@ -97,6 +97,7 @@ impl Device {
         let lacks = found.residency().err();
         let residency = if lacks.is_none() { Residency::Resident } else { Residency::Batches };
         let (major, minor) = found.capability;
+        let atomics = found.maps_memory && found.has_system_accesses();
         Self {
             place: format!("cuda:{number}"),
             name: found.name,
@@ -105,7 +106,7 @@ impl Device {
             kind: "gpu",
             compute_units: found.multiprocessors,
             shared_memory: if found.maps_memory { SharedMemory::Fine } else { SharedMemory::None },
-            atomics: found.maps_memory && found.has_system_accesses(),
+            atomics,
             residency,
             lacks,
         }

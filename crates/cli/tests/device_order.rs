@@ -171,6 +171,50 @@ fn packets_leave_in_their_order_however_a_device_returns_them() {
     }
 }
 
+/// The chain that examines packets and routes them, on this device.
+fn examining(folder: &Path, at: &str) -> String {
+    let file = |name: &str| format!("'{}'", folder.join(name).display());
+    let [clear, out, rules, alerts, table] =
+        ["clear.pcap", "out.pcap", "t.rules", "alerts.json", "table.txt"].map(file);
+    format!(
+        "[run]\nseed = 5\n[input.in]\ncapture = {clear}\n[output.out]\ncapture = {out}\n\
+         [nf.ids]\nkind = 'nids'\nrules = [{rules}]\nalerts = {alerts}\n{at}\
+         [nf.edge]\nkind = 'router'\nroutes = {table}\n{at}\
+         [nf.edge.ports.wan]\noutput = 'out'\nmac = '02:00:00:00:00:02'\nip = '203.0.113.2'\n\
+         neighbors = {{ '203.0.113.1' = '02:00:00:00:02:01', '203.0.113.3' = '02:00:00:00:02:03' }}\n\
+         [[route]]\npath = ['ingress', 'ids', 'edge', 'out']\n"
+    )
+}
+
+#[test]
+fn all_kinds_go_on_while_a_device_has_packets_and_keep_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    generate(f, "clear.pcap --seed 3 --packets 5000 --flows 50 --size 512");
+    // Contents of two bytes are in some of these payloads, which are random.
+    let rule = |n: u32| {
+        format!("alert ip any any -> any any (msg:\"{n}\"; content:\"|{n:02x} 7d|\"; sid:{n};)\n")
+    };
+    write(f, "t.rules", &(1..9).map(rule).collect::<String>());
+    write(f, "table.txt", "0.0.0.0/1 203.0.113.1 wan\n128.0.0.0/1 203.0.113.3 wan\n");
+    write(f, "cpu.toml", &examining(f, ""));
+    let (_, code, error) = report(f, &["run", "cpu.toml", "--json"]);
+    assert_eq!((code, &*error), (0, ""));
+    let read = |name: &str| fs::read(f.join(name)).unwrap();
+    let alone = ["out.pcap", "alerts.json"].map(read);
+    assert!(alone[1].iter().filter(|byte| **byte == b'\n').count() > 50, "there are alerts");
+    write(f, "chain.toml", &examining(f, "at = 'odd'\nwork_groups = 4\n"));
+    for workers in [1, 2, 4] {
+        let device = Arc::new(Counted::default());
+        let kinds = built_in_kinds().with_devices(device.clone());
+        let plan = Plan::load(&f.join("chain.toml"), &kinds, PlanOptions::default()).unwrap();
+        let report = thalweg_engine::run(plan, &options(workers), &Control::default()).unwrap();
+        assert_eq!((report.failures, report.conserved), (vec![], true), "{workers} workers");
+        assert_eq!(*device.0.lock().unwrap(), [workers; 2], "each worker has a line to each NF");
+        assert!(["out.pcap", "alerts.json"].map(read) == alone, "{workers} workers");
+    }
+}
+
 #[test]
 fn packets_keep_their_order_with_more_bursts_at_a_device_than_workers_usually_have() {
     let folder = tempfile::tempdir().unwrap();
