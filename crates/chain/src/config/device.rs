@@ -194,7 +194,8 @@ fn place_of(nf: &NfPlan) -> &Passage {
 
 /// Checks the devices of a chain, as far as they are `usable`: whether they are there, whether they can do something
 /// for their NFs, and whether they have enough work-groups. NFs get the own names of their devices; returns
-/// that of the device that shares packet memory, if the file names it.
+/// that of the device that shares packet memory, if the file names it: `memory` is absent for a chain that
+/// follows a running one, which has its packet memory.
 ///
 /// # Errors
 /// When a mistake was added, by which packet memory may not be available either.

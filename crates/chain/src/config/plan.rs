@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexSet;
-use thalweg_classify::{Config, SharedRules};
+use thalweg_classify::{Config, RuleTable, SharedRules};
 use thalweg_cpu::SystemMemory;
 use thalweg_nf::device::Launches;
 use thalweg_nf::{Environment, Seed, Steering};
@@ -133,7 +133,8 @@ impl Plan {
         let workers = check_workers(&file, &mut errors);
         let mut findings = Findings { notes: &mut notes, errors: &mut errors };
         let cores = cores::check(&file, workers, options.any_interface, &mut findings);
-        let mut loader = ports::Loader {
+        let opens = !options.without_outputs;
+        let loader = ports::Loader {
             root: &source,
             kinds: &kinds.ports,
             any_device: options.any_interface,
@@ -141,12 +142,7 @@ impl Plan {
             notes: &mut notes,
             errors: &mut errors,
         };
-        let inputs = loader.load(&INPUT, std::mem::take(&mut file.inputs), true);
-        ports::check_paces(&inputs, file.run.merge, loader.errors);
-        add_files_read(&file, loader.files);
-        let opens = !options.without_outputs;
-        let outputs = loader.load(&OUTPUT, std::mem::take(&mut file.outputs), opens);
-        opening::check_neighbours(&inputs, &outputs, loader.errors);
+        let (inputs, outputs) = load_ports(loader, &mut file, opens);
         let types = type_names(&file).into_iter().collect::<Vec<_>>();
         let interfaces = interfaces(&outputs);
         let environment = Environment {
@@ -162,7 +158,6 @@ impl Plan {
         let sections = std::mem::take(&mut file.nfs);
         let mut nfs = build_nfs(sections, &environment, &mut files, &mut errors);
         let usable = device::usable(kinds, options);
-        // A running chain has its packet memory.
         let memory = running.is_none().then_some(&file.memory);
         let launches = device::launches(&file.memory, &mut errors);
         let device = device::check(&mut nfs, memory, (usable, launches), kinds, &mut errors);
@@ -201,11 +196,7 @@ impl Plan {
         };
         let numbers = (nfs.len(), outputs.len(), classes.types.len());
         let routing = Arc::new(routing(routes, &file, numbers, &mut notes));
-        let rules = Arc::new(match file.run.seed {
-            Some(seed) => SharedRules::with_seed(classes.table, seed),
-            None => SharedRules::new(classes.table),
-        });
-        let types = classes.types;
+        let rules = shared_rules(classes.table, file.run.seed);
         let plan = Self {
             source,
             kinds: kinds.clone(),
@@ -213,7 +204,7 @@ impl Plan {
             inputs,
             outputs,
             nfs,
-            types,
+            types: classes.types,
             rules,
             classifier,
             routing,
@@ -354,6 +345,27 @@ fn load_routes(
             None
         }
     }
+}
+
+/// Loads the inputs and outputs of a file; `opens` if the outputs are opened.
+fn load_ports(
+    mut loader: ports::Loader<'_>,
+    file: &mut ChainFile<'_>,
+    opens: bool,
+) -> (Vec<InputPlan>, Vec<OutputPlan>) {
+    let inputs = loader.load(&INPUT, std::mem::take(&mut file.inputs), true);
+    ports::check_paces(&inputs, file.run.merge, loader.errors);
+    add_files_read(file, loader.files);
+    let outputs = loader.load(&OUTPUT, std::mem::take(&mut file.outputs), opens);
+    opening::check_neighbours(&inputs, &outputs, loader.errors);
+    (inputs, outputs)
+}
+
+fn shared_rules(table: RuleTable, seed: Option<u64>) -> Arc<SharedRules> {
+    Arc::new(match seed {
+        Some(seed) => SharedRules::with_seed(table, seed),
+        None => SharedRules::new(table),
+    })
 }
 
 fn check_workers(file: &ChainFile<'_>, errors: &mut Vec<SourceError>) -> usize {

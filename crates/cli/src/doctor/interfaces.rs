@@ -156,9 +156,10 @@ fn modes(found: &Inspected, machine: &Machine) -> Vec<Mode> {
 fn of_dpdk(found: &Inspected, machine: &Machine) -> (bool, String) {
     let Some(address) = &found.pci else {
         let device = format!("net_af_packet0,iface={}", found.name);
-        return match HAS_DPDK {
-            true => (true, device),
-            false => (false, format!("{device}, in a build with the feature dpdk")),
+        return if HAS_DPDK {
+            (true, device)
+        } else {
+            (false, format!("{device}, in a build with the feature dpdk"))
         };
     };
     let driver = found.driver.as_deref().unwrap_or("none");

@@ -33,9 +33,12 @@ pub fn run(folder: &Path, chain: &str, harm: Option<(Harm, u32)>, workers: usize
     // Paths are relative to the folder of this process.
     let is_path = |part: &str| !part.contains(' ') && part.contains('.') && !part.contains(':');
     let is_file = |part: &str| ["pcap", "json", "rules", "txt"].iter().any(|e| part.ends_with(e));
-    let absolute = |part: &str| match is_path(part) && is_file(part) {
-        true => folder.join(part).display().to_string(),
-        false => part.to_owned(),
+    let absolute = |part: &str| {
+        if is_path(part) && is_file(part) {
+            folder.join(part).display().to_string()
+        } else {
+            part.to_owned()
+        }
     };
     let chain: Vec<_> = chain.split('\'').map(absolute).collect();
     write(folder, "chain.toml", &chain.join("'"));

@@ -46,7 +46,7 @@ impl Route {
     fn read(body: &[u8]) -> Option<Self> {
         let [family, len, _, _, table, _, _, kind] = *body.first_chunk()?;
         let (table, sends) = (table.into(), kind == UNICAST);
-        let mut route = Self { family, len, table, sends, ..Self::default() };
+        let mut route = Self { family, table, len, sends, ..Self::default() };
         attributes(body, 12, |attribute, value| {
             match attribute {
                 1 => route.first = *value.first()?,
@@ -123,8 +123,9 @@ impl Tables {
         dump(GET_RULE, &body, NEW_RULE, table_of_rule).map_or(Self::All, Self::of)
     }
 
-    fn of(found: Vec<Option<u32>>) -> Self {
-        found.into_iter().collect::<Option<_>>().map_or(Self::All, Self::These)
+    fn of(found: Vec<Leads>) -> Self {
+        let table = |leads| if let Leads::To(table) = leads { Some(table) } else { None };
+        found.into_iter().map(table).collect::<Option<_>>().map_or(Self::All, Self::These)
     }
 
     fn contain(&self, table: u32) -> bool {
@@ -135,8 +136,16 @@ impl Tables {
     }
 }
 
-/// The table that a rule (`struct fib_rule_hdr`) leads to; `Some(None)` for those of VRFs.
-fn table_of_rule(body: &[u8]) -> Option<Option<u32>> {
+/// Where a rule leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leads {
+    To(u32),
+    /// To the table of the VRF that a packet belongs to.
+    ToVrf,
+}
+
+/// Where a rule (`struct fib_rule_hdr`) leads; `None` for one that leads to no table.
+fn table_of_rule(body: &[u8]) -> Option<Leads> {
     const TO_TABLE: u8 = 1;
     let [_, _, _, _, table, _, _, action] = *body.first_chunk()?;
     let (mut table, mut is_of_vrf) = (u32::from(table), false);
@@ -148,7 +157,7 @@ fn table_of_rule(body: &[u8]) -> Option<Option<u32>> {
         }
         Some(())
     })?;
-    (action == TO_TABLE).then(|| (!is_of_vrf).then_some(table))
+    (action == TO_TABLE).then_some(if is_of_vrf { Leads::ToVrf } else { Leads::To(table) })
 }
 
 /// The interfaces of routes: where they only name next-hop objects, of those.
@@ -283,8 +292,8 @@ mod tests {
         };
         let (main, other) = (rule(1, &[]), rule(1, &[(15, &1000u32.to_ne_bytes())]));
         let (vrf, prohibit) = (rule(1, &[(19, &[1])]), rule(8, &[]));
-        assert_eq!((main, other), (Some(Some(254)), Some(Some(1000))));
-        assert_eq!((vrf, prohibit), (Some(None), None));
+        assert_eq!((main, other), (Some(Leads::To(254)), Some(Leads::To(1000))));
+        assert_eq!((vrf, prohibit), (Some(Leads::ToVrf), None));
         let tables = Tables::of([main, other].into_iter().flatten().collect());
         assert!(tables.contain(1000) && !tables.contain(100));
         assert_eq!(Tables::of([main, vrf].into_iter().flatten().collect()), Tables::All);

@@ -69,8 +69,7 @@ fn own_of(name: &str) -> Result<Own, IoError> {
     let count = own.addresses.len();
     if count > MOST_ADDRESSES {
         log::warn!(
-            "interface {name}: of its {} addresses, 'pass' holds for the first {MOST_ADDRESSES}",
-            count
+            "interface {name}: of its {count} addresses, 'pass' holds for the first {MOST_ADDRESSES}"
         );
     }
     Ok(own)
