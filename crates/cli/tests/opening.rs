@@ -299,18 +299,21 @@ fn is_refused_as(folder: &Path, case: &Case) {
     assert!(shown.contains("nothing was started"), "{shown}");
     let document: Value = serde_json::from_str(&read("json").unwrap()).unwrap();
     // What the check of the file finds has a document of its own.
-    let one_line = document["message"].as_str().map(ToOwned::to_owned).unwrap_or_else(|| {
-        let mistake = &document["mistakes"][0];
-        let text = |key: &str| mistake[key].as_str().unwrap().to_owned();
-        format!(
-            "{}:{}:{}: {} {}",
-            text("file"),
-            mistake["line"],
-            mistake["column"],
-            text("message"),
-            text("expected")
-        )
-    });
+    let one_line = document["message"].as_str().map_or_else(
+        || {
+            let mistake = &document["mistakes"][0];
+            let text = |key: &str| mistake[key].as_str().unwrap().to_owned();
+            format!(
+                "{}:{}:{}: {} {}",
+                text("file"),
+                mistake["line"],
+                mistake["column"],
+                text("message"),
+                text("expected")
+            )
+        },
+        ToOwned::to_owned,
+    );
     assert!(one_line.contains(&place) && one_line.contains(message), "{document}");
     assert!(one_line.contains(expected), "{document}");
 }
@@ -354,15 +357,16 @@ fn what_the_machine_refuses_names_file_line_and_field() {
         "[input.a]\ntap = 'used'\n[input.b]\nmemif = 'used.sock'\nrole = 'server'\n{NO_OUTPUT}{WAY}"
     );
     write(folder.path(), "held.toml", &held);
-    let tries: String = cases.iter().map(|case| format!("try {}\n", case.name)).collect();
+    let tries: Vec<_> = cases.iter().map(|case| format!("try {}\n", case.name)).collect();
+    let tries = tries.concat();
     let script = format!(
         "{TRY}{NETWORK}$THALWEG run held.toml --no-control > /dev/null 2>&1 & held=$!\n\
          for _ in $(seq 100); do [ -S used.sock ] && ip link show used > /dev/null 2>&1 && break; sleep 0.05; done\n\
          {tries}kill -INT $held\nwait $held\n"
     );
     let Some(printed) = laboratory(folder.path(), &script) else { return };
-    let expected: String = cases.iter().map(|case| format!("{0} 1\n{0} 1\n", case.name)).collect();
-    assert_eq!(printed, expected);
+    let expected: Vec<_> = cases.iter().map(|case| format!("{0} 1\n{0} 1\n", case.name)).collect();
+    assert_eq!(printed, expected.concat());
     cases.iter().for_each(|case| is_refused_as(folder.path(), case));
 }
 
@@ -376,7 +380,7 @@ fn what_a_user_may_not_do_names_file_line_and_field() {
     for (name, text) in files(&cases.iter().map(|(_, case)| case).collect::<Vec<_>>()) {
         write(folder.path(), &name, &text);
     }
-    let tries: String = cases
+    let tries: Vec<_> = cases
         .iter()
         .map(|(capabilities, case)| {
             let all: Vec<_> = capabilities.split(',').map(|name| format!("+{name}")).collect();
@@ -388,6 +392,7 @@ fn what_a_user_may_not_do_names_file_line_and_field() {
             )
         })
         .collect();
+    let tries = tries.concat();
     // The folder is the user's, who can reach the program only by a copy there.
     let script = format!(
         "cp $THALWEG ./thalweg\nTHALWEG=$PWD/thalweg\nchmod 755 . thalweg\nchmod 644 *.toml\n\
@@ -402,11 +407,11 @@ fn what_a_user_may_not_do_names_file_line_and_field() {
     }
     // The packet socket is opened by the check of the file.
     let code = |case: &Case| if case.name == "no-raw" { 78 } else { 1 };
-    let expected: String = cases
+    let expected: Vec<_> = cases
         .iter()
         .map(|(_, case)| format!("{0} {1}\n{0} {1}\n", case.name, code(case)))
         .collect();
-    assert_eq!(printed, expected);
+    assert_eq!(printed, expected.concat());
     cases.iter().for_each(|(_, case)| is_refused_as(folder.path(), case));
 }
 
