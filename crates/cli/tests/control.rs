@@ -76,7 +76,7 @@ fn a_port_that_a_reload_cannot_open_is_named_with_its_place() {
     let more = "[input.more]\nmemif = 'nowhere/x.sock'\nrole = 'server'\n";
     write(folder.path(), "endless.toml", &format!("{}\n{more}", ENDLESS.trim_end()));
     let error = message(&run.ctl(&["reload"]), 1);
-    let place = format!("/endless.toml:{}:9: memif ", lines + 2);
+    let place = format!("endless.toml:{}:9: memif ", lines + 2);
     assert!(error.contains("the run refuses: not reloaded: ") && error.contains(&place), "{error}");
     assert!(error.contains("cannot listen there: No such file or directory"), "{error}");
     run.succeeds(&["stop"]);

@@ -136,11 +136,11 @@ fn what_is_no_tap_or_is_in_use_is_one_error() {
         "{MADE}ip link add one type veth peer name three\n$THALWEG run chain.toml 2> first && exit 1\n\
          grep -o 'an interface of this name that is no TAP device' first\nip link del one\n\
          $THALWEG run chain.toml > /dev/null & run=$!\nmade two\n\
-         $THALWEG run chain.toml 2> second && exit 1\ngrep -o 'another program has it' second\n\
+         $THALWEG run chain.toml 2> second && exit 1\ngrep -o 'no other program has' second\n\
          kill -INT $run\nwait $run\n"
     );
     let Some(out) = laboratory(folder.path(), &script) else { return };
-    assert_eq!(out, "an interface of this name that is no TAP device\nanother program has it\n");
+    assert_eq!(out, "an interface of this name that is no TAP device\nno other program has\n");
 }
 
 /// A run that is stopped takes no packets, so that a queue of ten has no room for most of 300.

