@@ -146,7 +146,7 @@ fn a_device_that_fails_while_a_launch_is_under_way_leaves_the_nf_to_the_processo
             let lost = report["nfs"][0]["drops"]["device-failed"].as_u64().unwrap();
             assert!((1..=4096).contains(&lost), "{report}");
             let kept = report["nfs"][0]["device"]["kept_frames"].as_u64().unwrap();
-            assert_eq!(kept, lost, "frames that the device had are lost, and named: {report}");
+            assert!((1..=lost).contains(&kept), "what launches had is lost, and named: {report}");
             assert_eq!(code == 0, fallback == "cpu", "{report}");
             if fallback == "cpu" {
                 assert_eq!(report["packets_in"], packets, "{report}");

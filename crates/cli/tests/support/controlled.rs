@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::{command, wait, write};
 
@@ -120,7 +121,11 @@ impl<'a> Controlled<'a> {
 impl Drop for Controlled<'_> {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Without a limit, a thread of it that a test keeps frozen would keep the test.
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.child.try_wait().is_ok_and(|status| status.is_none()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

@@ -87,7 +87,7 @@ pub fn lost(report: &Value, harm: Harm, workers: usize) -> u64 {
     lost
 }
 
-/// A packet of a capture: its time, in microseconds, and its bytes.
+/// A packet of a capture: its time, as the seconds and their fraction that the file has, and its bytes.
 pub type Record = (u64, Vec<u8>);
 
 /// The packets of a capture in pcap, which is whole.
@@ -96,7 +96,7 @@ pub fn records(path: &Path) -> Vec<Record> {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let (mut at, mut all) = (24, Vec::new());
     while at < bytes.len() {
-        let (time, len) = (u64::from(word(at)) * 1_000_000 + u64::from(word(at + 4)), word(at + 8));
+        let (time, len) = (u64::from(word(at)) << 32 | u64::from(word(at + 4)), word(at + 8));
         all.push((time, bytes[at + 16..][..len as usize].to_vec()));
         at += 16 + len as usize;
     }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::ptr;
 
-/// A frozen thread of a child, which ends with its process.
+/// A frozen thread of a child, which goes on when this is dropped.
 pub struct Frozen(i32);
 
 impl Frozen {
@@ -32,5 +32,14 @@ impl Frozen {
     pub fn reap(&self) {
         // SAFETY: no status is written.
         unsafe { libc::waitpid(self.0, ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let none = ptr::null_mut::<libc::c_void>();
+        // SAFETY: the request reads and writes no memory.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, none, none) };
+        self.reap();
     }
 }

@@ -136,7 +136,9 @@ fn a_connection_has_one_input_and_one_output_with_the_same_options() {
         )
     );
     let other = MemifSettings { buffer_size: 4096, ..server.clone() };
-    assert!(refusal(&other).contains("different options"));
+    let refused =
+        MemifOutput::open(&other, &any_pool(), 1).err().expect("it is refused").to_string();
+    assert!(refused.contains("'buffer_size' is not that of another input"), "{refused}");
     // Another identifier is another connection on the same socket.
     let second = input(&MemifSettings { id: 7, ..server.clone() });
     drop(first);
