@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use thalweg_chain::{Kinds, Plan, PlanOptions};
 use thalweg_engine::{Control, RunOptions, run};
 
-
 const CHAIN: &str = "\
     routes = 'routes.csv'\n\
     memory = { frames = 128 }\n\
@@ -51,7 +50,11 @@ pub(crate) fn folders(data: &[u8]) {
     fs::write(state(&folder).join("state.json"), manifest).expect("the file can be written");
     fs::write(state(&folder).join("nat.0.state"), nat).expect("the file can be written");
     let kinds = Kinds::from(thalweg_nf::Kinds::new([thalweg_nat::KIND]));
-    let plan = Plan::load(&folder.join("chain.toml"), &kinds, PlanOptions { dry_run: true, ..PlanOptions::default() });
+    let plan = Plan::load(
+        &folder.join("chain.toml"),
+        &kinds,
+        PlanOptions { dry_run: true, ..PlanOptions::default() },
+    );
     let plan = plan.expect("the chain file is valid");
     let options = RunOptions { import_state: Some(state(&folder)), ..RunOptions::default() };
     if let Err(e) = run(plan, &options, &Control::default()) {

@@ -80,19 +80,30 @@ fn parses_alike_at_every_level(data: &[u8], decapsulate: Decapsulate) {
     }
 }
 
-/// What the packets have that a long one becomes is as long as what it had.
+/// The segments of a long packet, of one in a tunnel too, have its payload, each behind a copy of its headers.
 fn is_cut_into_as_much(offload: Offload, long: &[u8]) {
     offload.complete(&mut long.to_vec());
     let Some(mut segments) = offload.segments(long) else { return };
+    let form = offload.division(long).expect("it can be segmented");
     let (_, headers) = parse(long, PortIndex(0), Decapsulate::No);
-    let mut carried = 0;
+    let (mut all, mut first, mut count) = (0, 0, 0);
     while let Some(len) = segments.next_len() {
         segments.write_next(long, &mut vec![0; len]);
-        carried += len - usize::from(headers.payload);
+        if count == 0 {
+            first = len;
+        }
+        (all, count) = (all + len, count + 1);
     }
-    let size = offload.segment_size(long).expect("it can be segmented");
-    assert!(Segmentation::of(long, size).is_some());
-    assert_eq!(carried, usize::from(headers.end - headers.payload));
+    let end = usize::from(headers.end);
+    if count == 1 {
+        assert_eq!(all, end);
+    } else {
+        let copied = first - usize::from(form.segment_size);
+        assert_eq!(all, count * copied + end - copied);
+    }
+    if form.inner_len == 0 {
+        assert!(Segmentation::of(long, form.segment_size).is_some());
+    }
 }
 
 /// Parses a frame, and sends it through the NFs.

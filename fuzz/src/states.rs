@@ -119,7 +119,8 @@ fn move_units(kind: &Kind, nf: &mut dyn NetworkFunction, records: u64) {
     let Some(units) = kind.grain.units(wanted) else { return };
     let export = |nf: &dyn NetworkFunction, unit: Option<u16>| {
         let mut out = Vec::new();
-        let mut writer = StateWriter::new(&mut out, kind.name, nf.state_version()).expect("memory takes it");
+        let mut writer =
+            StateWriter::new(&mut out, kind.name, nf.state_version()).expect("memory takes it");
         let done = match unit {
             Some(unit) => nf.export_unit(unit, &mut writer),
             None => nf.export_state(&mut writer),
