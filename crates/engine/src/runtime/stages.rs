@@ -249,7 +249,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Ends the run if a device has failed whose NF does not go on without it, or if devices that failed
-    /// have kept so many frames that no batch of packets could be received.
+    /// keep so many frames that the rest is less than a batch.
     pub(super) fn check_devices(&self, station: &Station) {
         let mut failures = Vec::new();
         let mut ends = station.check_devices(self.plan, self.control, &mut failures);

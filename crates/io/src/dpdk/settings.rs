@@ -37,10 +37,9 @@ impl DpdkSettings {
         same_direction: bool,
     ) -> Result<(), Refusal> {
         if same_direction {
-            let expected = "one input and one output for each device";
-            return Err(Refusal::new(&["dpdk"], format!("{named} has it"), expected));
+            return Err(Refusal::taken(&["dpdk"], named, "device"));
         }
-        let options: [(bool, &'static [&'static str]); 8] = [
+        let options: [(_, &[_]); 8] = [
             (self.device == other.device, &["dpdk"]),
             (self.queues == other.queues, &["queues"]),
             (self.descriptors == other.descriptors, &["descriptors"]),
@@ -50,12 +49,7 @@ impl DpdkSettings {
             (self.complete_checksums == other.complete_checksums, &["complete_checksums"]),
             (self.idle_sleep_us == other.idle_sleep_us, &["idle_sleep_us"]),
         ];
-        let Some((_, keys)) = options.into_iter().find(|(is_same, _)| !is_same) else {
-            return Ok(());
-        };
-        let key = keys.concat();
-        let message = format!("'{key}' is not that of {named}, which has the same device");
-        Err(Refusal::new(keys, message, format!("the same '{key}' in both")))
+        Refusal::unless_same(&options, named, "device")
     }
 
     /// Of messages: `DPDK net_ring0`.

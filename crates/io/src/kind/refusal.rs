@@ -28,6 +28,32 @@ impl Refusal {
         Self { keys, message: message.into(), expected: expected.into() }
     }
 
+    /// The refusal of a port beside the one that messages name `named`, which has its `what`, shown at `keys`:
+    /// one input and one output may have it.
+    pub(crate) fn taken(keys: &'static [&'static str], named: &str, what: &str) -> Self {
+        Self::new(
+            keys,
+            format!("{named} has it"),
+            format!("one input and one output for each {what}"),
+        )
+    }
+
+    /// Checks that the options of a port are those of the one that messages name `named`, which has the same
+    /// `what`: whether each is the same, and its key.
+    ///
+    /// # Errors
+    /// The first one that is not.
+    pub(crate) fn unless_same(
+        options: &[(bool, &'static [&'static str])],
+        named: &str,
+        what: &str,
+    ) -> Result<(), Self> {
+        let Some((_, keys)) = options.iter().find(|(is_same, _)| !is_same) else { return Ok(()) };
+        let key = keys.join(", ");
+        let message = format!("'{key}' is not that of {named}, which has the same {what}");
+        Err(Self::new(keys, message, format!("the same '{key}' in both")))
+    }
+
     /// The error of the port that messages name `port`: `interface eth1`.
     pub fn of(self, port: impl Into<String>) -> IoError {
         IoError::Refused { port: port.into(), refusal: Box::new(self) }

@@ -79,22 +79,16 @@ impl MemifSettings {
         same_direction: bool,
     ) -> Result<(), Refusal> {
         if same_direction {
-            let expected = "one input and one output for each connection";
-            return Err(Refusal::new(&["id"], format!("{named} has it"), expected));
+            return Err(Refusal::taken(&["id"], named, "connection"));
         }
-        let options: [(bool, &'static [&'static str]); 5] = [
+        let options: [(_, &[_]); 5] = [
             (self.secret == other.secret, &["secret"]),
             (self.ring_size == other.ring_size, &["ring_size"]),
             (self.buffer_size == other.buffer_size, &["buffer_size"]),
             (self.queues == other.queues, &["queues"]),
             (self.zero_copy == other.zero_copy, &["zero_copy"]),
         ];
-        let Some((_, keys)) = options.into_iter().find(|(is_same, _)| !is_same) else {
-            return Ok(());
-        };
-        let key = keys.concat();
-        let message = format!("'{key}' is not that of {named}, which has the same connection");
-        Err(Refusal::new(keys, message, format!("the same '{key}' in both")))
+        Refusal::unless_same(&options, named, "connection")
     }
 
     /// An end at `socket`, with the defaults of the chain file.

@@ -102,11 +102,9 @@ impl XdpSettings {
         same_direction: bool,
     ) -> Result<(), Refusal> {
         if same_direction {
-            let message = format!("{named} has it");
-            let expected = "one input and one output for each queue";
-            return Err(Refusal::new(&["queue"], message, expected));
+            return Err(Refusal::taken(&["queue"], named, "queue"));
         }
-        let options: [(bool, &'static [&'static str]); 7] = [
+        let options: [(_, &[_]); 7] = [
             (self.mode == other.mode, &["mode"]),
             (self.ring_size == other.ring_size, &["ring_size"]),
             (self.busy_poll_us == other.busy_poll_us, &["busy_poll_us"]),
@@ -115,37 +113,24 @@ impl XdpSettings {
             (self.force == other.force, &["force"]),
             (self.complete_checksums == other.complete_checksums, &["complete_checksums"]),
         ];
-        match options.into_iter().find(|(is_same, _)| !is_same) {
-            Some((_, keys)) => Err(differs(keys, named, "queue")),
-            None => Ok(()),
-        }
+        Refusal::unless_same(&options, named, "queue")
     }
 
     /// Checks that its queue can share the interface's program with that of `other`, which messages name
     /// `named`.
     pub(super) fn check_program(&self, other: &Self, named: &str) -> Result<(), Refusal> {
-        if self.pass != other.pass {
-            return Err(differs(&["pass"], named, "interface"));
-        }
         let is_generic = |settings: &Self| settings.mode == XdpMode::Generic;
-        if is_generic(self) != is_generic(other) {
-            return Err(differs(&["mode"], named, "interface"));
-        }
-        Ok(())
+        let options: [(_, &[_]); 2] = [
+            (self.pass == other.pass, &["pass"]),
+            (is_generic(self) == is_generic(other), &["mode"]),
+        ];
+        Refusal::unless_same(&options, named, "interface")
     }
 
     /// What it is, for messages: `XDP eth1, queue 0`.
     pub(super) fn title(&self) -> String {
         format!("XDP {}, queue {}", self.interface, self.queue)
     }
-}
-
-/// The refusal of an option that is not that of the port that messages name `named`, which has the same
-/// `what`.
-fn differs(keys: &'static [&'static str], named: &str, what: &str) -> Refusal {
-    let key = keys.join(", ");
-    let message = format!("'{key}' is not that of {named}, which has the same {what}");
-    Refusal::new(keys, message, format!("the same '{key}' in both"))
 }
 
 /// What a queue has obtained.
