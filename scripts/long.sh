@@ -2,7 +2,7 @@
 # What takes minutes and more, beyond .ci/run; each step runs alone too:
 #
 #   scripts/long.sh            all steps
-#   scripts/long.sh STEP...    these: tests, fuzz, api, soak, bursts, memif, stress, model, figures, example
+#   scripts/long.sh STEP...    these: tests, fuzz, api, soak, bursts, stress, model, figures, example
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH" REQUIRE_PEERS=1
@@ -10,7 +10,7 @@ export PATH="$HOME/.cargo/bin:$PATH" REQUIRE_PEERS=1
 # Tests that CI leaves out, and ten times as many random cases; and the simulator's with full
 # optimisation, since its results must not depend on it.
 tests() {
-    MEMIF_PACKETS=1000000 PROPTEST_CASES=2560 scripts/test.py --ignored
+    PROPTEST_CASES=2560 scripts/test.py --ignored
     cargo test --release --locked --package thalweg-sim
 }
 fuzz() { FUZZ_SECONDS=${FUZZ_SECONDS:-600} scripts/fuzz.sh; }
@@ -22,11 +22,6 @@ soak() { bench/soak.py --minutes "${SOAK_MINUTES:-10}" --leaks; }
 bursts() {
     DISTURBED_SECONDS=${DISTURBED_SECONDS:-600} LABORATORY_SECONDS=$((${DISTURBED_SECONDS:-600} + 60)) \
         scripts/test.py --only "cli live_links bursts"
-}
-# 100 million packets of 64 bytes through dpdk-testpmd by memif, in both roles, and a tenth of them of other
-# sizes: all arrive, in order.
-memif() {
-    MEMIF_PACKETS=${MEMIF_PACKETS:-100000000} scripts/test.py --only "io lib very_many_packets_pass_testpmd" --ignored
 }
 # Half an hour of random chains with NFs on devices, with bursts, reloads, stops and kills: nothing lost,
 # repeated, reordered or stuck.
@@ -49,10 +44,10 @@ figures() {
 example() { examples/own-nf/standalone.sh; }
 
 steps=("$@")
-[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak bursts memif stress model figures example)
+[ ${#steps[@]} -ne 0 ] || steps=(tests fuzz api soak bursts stress model figures example)
 for step in "${steps[@]}"; do
-    case $step in tests | fuzz | api | soak | bursts | memif | stress | model | figures | example) ;; *)
-        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, bursts, memif, stress, model, figures or example" >&2
+    case $step in tests | fuzz | api | soak | bursts | stress | model | figures | example) ;; *)
+        echo "long: unknown step '$step'; expected tests, fuzz, api, soak, bursts, stress, model, figures or example" >&2
         exit 2
         ;;
     esac

@@ -26,17 +26,19 @@ struct Testpmd {
 }
 
 impl Testpmd {
-    fn start(folder: &Path, socket: &Path, role: &str) -> Self {
+    fn start(folder: &Path, socket: &Path, role: &str, queues: u16) -> Self {
         let device =
             format!("--vdev=net_memif0,role={role},socket={},socket-abstract=no", socket.display());
         // The first of its threads only reads commands.
         let lcores = if processors() > 1 { "0@0,1@1" } else { "0@0,1@0" };
         let log = std::fs::File::create(folder.join("testpmd.log")).unwrap();
+        let queues = queues.to_string();
         let prefix = format!("--file-prefix=thalweg-{}-{role}", std::process::id());
         let mut child = Command::new("dpdk-testpmd")
             .args(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--lcores", lcores])
             .args([&prefix, &device, "--", "-i", "--no-flush-rx", "--no-mlockall"])
             .args(["--forward-mode=io", "--total-num-mbufs=8192", "--mbuf-size=9728"])
+            .args(["--rxq", &queues, "--txq", &queues, "--nb-cores=1"])
             .stdin(Stdio::piped())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -59,7 +61,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// What sends packets and compares those that come back.
+/// What sends packets by a queue and compares those that come back by it.
 struct Exchange {
     input: MemifInput,
     output: MemifOutput,
@@ -71,12 +73,16 @@ struct Exchange {
 }
 
 impl Exchange {
-    fn open(settings: &MemifSettings, pool: &Arc<Pool>) -> Self {
-        let input = MemifInput::open(settings, pool, 1).unwrap().pop().unwrap();
-        let output = MemifOutput::open(settings, pool, 1).unwrap().pop().unwrap();
-        let [out, back] = [(); 2].map(|()| Batch::new(pool.clone()));
-        let drops = DropCounts::default();
-        Self { input, output, out, back, drops, sent: 0, returned: 0 }
+    /// One for each queue of a connection.
+    fn open(settings: &MemifSettings, pool: &Arc<Pool>, queues: u16) -> Vec<Self> {
+        let inputs = MemifInput::open(settings, pool, queues.into()).unwrap();
+        let outputs = MemifOutput::open(settings, pool, queues.into()).unwrap();
+        let exchange = |(input, output)| {
+            let [out, back] = [(); 2].map(|()| Batch::new(pool.clone()));
+            let drops = DropCounts::default();
+            Self { input, output, out, back, drops, sent: 0, returned: 0 }
+        };
+        inputs.into_iter().zip(outputs).map(exchange).collect()
     }
 
     /// Waits until packets pass; those that are sent before it forwards are not counted.
@@ -109,6 +115,16 @@ impl Exchange {
         self.out.release(Lanes::ALL);
     }
 
+    /// Sends more of `packets`, as far as packets may be on their way, and receives.
+    fn step(&mut self, packets: u64) {
+        let room = UNDER_WAY - (self.sent - self.returned);
+        let most = room.min(packets - self.sent).min(BATCH as u64);
+        if most > 0 {
+            self.send(most, |number| LENGTHS[number as usize % LENGTHS.len()]);
+        }
+        self.receive(true);
+    }
+
     fn receive(&mut self, compares: bool) {
         self.input.receive(&mut self.back, BATCH, &mut self.drops).unwrap();
         for lane in self.back.lanes() {
@@ -126,47 +142,47 @@ impl Exchange {
     }
 }
 
-/// Sends `packets` of all lengths to a testpmd in a role, which returns them.
-fn exchange(role: &str, zero_copy: bool, packets: u64) {
+/// Sends `packets` of all lengths by each queue to a testpmd in a role, which returns them.
+fn exchange(role: &str, zero_copy: bool, queues: u16, packets: u64) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("memif.sock");
     let own = if role == "server" { MemifRole::Client } else { MemifRole::Server };
-    let settings = MemifSettings::new(socket.to_str().unwrap(), own).unwrap();
+    let settings = MemifSettings::new(socket.to_str().unwrap(), own).unwrap().with_queues(queues);
     let settings = if zero_copy { settings.with_zero_copy() } else { settings };
     let size = (9000 + HEADROOM).next_multiple_of(64).max(DEFAULT_FRAME_SIZE);
-    let memory = PacketMemory::shared(Pool::region_len(4096, size)).unwrap();
+    let memory = PacketMemory::shared(Pool::region_len(4096 * usize::from(queues), size)).unwrap();
     let pool = Arc::new(Pool::new(memory, size).unwrap());
-    let mut exchange = Exchange::open(&settings, &pool);
-    let _peer = Testpmd::start(folder.path(), &socket, role);
-    exchange.begin();
+    let mut exchanges = Exchange::open(&settings, &pool, queues);
+    assert_eq!(exchanges.len(), usize::from(queues));
+    let _peer = Testpmd::start(folder.path(), &socket, role, queues);
+    exchanges.iter_mut().for_each(Exchange::begin);
     let (began, mut progress) = (Instant::now(), (Instant::now(), 0));
-    while exchange.returned < packets {
-        let room = UNDER_WAY - (exchange.sent - exchange.returned);
-        let most = room.min(packets - exchange.sent).min(BATCH as u64);
-        if most > 0 {
-            exchange.send(most, |number| LENGTHS[number as usize % LENGTHS.len()]);
-        }
-        exchange.receive(true);
-        if exchange.returned > progress.1 {
-            progress = (Instant::now(), exchange.returned);
+    while exchanges.iter().any(|exchange| exchange.returned < packets) {
+        exchanges.iter_mut().for_each(|exchange| exchange.step(packets));
+        let returned = exchanges.iter().map(|exchange| exchange.returned).sum();
+        if returned > progress.1 {
+            progress = (Instant::now(), returned);
         } else {
             std::thread::yield_now();
         }
-        assert!(progress.0.elapsed() < Duration::from_secs(10), "{} returned", exchange.returned);
+        assert!(progress.0.elapsed() < Duration::from_secs(10), "{returned} returned");
     }
-    assert_eq!((exchange.sent, exchange.returned), (packets, packets));
-    assert!(DropReason::ALL.iter().all(|reason| exchange.drops.get(*reason) == 0));
-    if zero_copy {
-        assert_eq!((exchange.input.copied(), exchange.output.copied()), (Some(0), Some(0)));
-    } else {
+    let speed = packets as f64 * f64::from(queues) / began.elapsed().as_secs_f64() / 1e6;
+    for exchange in &exchanges {
+        assert_eq!((exchange.sent, exchange.returned), (packets, packets));
+        assert!(DropReason::ALL.iter().all(|reason| exchange.drops.get(*reason) == 0));
         let copied = [exchange.input.copied(), exchange.output.copied()];
-        assert!(copied.iter().all(|copied| *copied >= Some(packets)), "{copied:?}");
+        if zero_copy {
+            assert_eq!(copied, [Some(0), Some(0)]);
+        } else {
+            assert!(copied.iter().all(|copied| *copied >= Some(packets)), "{copied:?}");
+        }
     }
-    let speed = packets as f64 / began.elapsed().as_secs_f64() / 1e6;
     println!(
-        "testpmd as {role}, zero copy {zero_copy}: {packets} packets, {speed:.2} M/s both ways"
+        "testpmd as {role}, zero copy {zero_copy}, {queues} queues: {packets} packets by each, \
+         {speed:.2} M/s both ways"
     );
-    drop(exchange);
+    drop(exchanges);
     assert_eq!(pool.in_use(), 0);
 }
 
@@ -174,8 +190,15 @@ fn exchange_all(packets: u64) {
     if !peer::is_there("dpdk-testpmd", &["--version"]) {
         return;
     }
-    for (role, zero_copy) in [("client", false), ("server", false), ("server", true)] {
-        exchange(role, zero_copy, packets);
+    for (role, zero_copy, queues) in [
+        ("client", false, 1),
+        ("client", false, 2),
+        ("server", false, 1),
+        ("server", false, 2),
+        ("server", true, 1),
+        ("server", true, 2),
+    ] {
+        exchange(role, zero_copy, queues, packets / u64::from(queues));
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod hostile;
 mod pairs;
-mod testpmd;
 mod zero_copy;
 
 use std::sync::Arc;
