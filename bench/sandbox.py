@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 from common import THALWEG, built, cpu_model, enter_namespaces, work_folder
-from xdp import make_hosts, write_chains
+from xdp import SENDERS, make_hosts, write_chains, write_sender
 
 WAYS = {"confined": [], "--no-sandbox": ["--no-sandbox"]}
 # Packets of the capture that is filtered.
@@ -103,6 +103,7 @@ def main():
     folder.mkdir(exist_ok=True)
     make_hosts()
     write_chains(folder, thalweg)
+    write_sender(folder, SENDERS["packet sockets"])
     subprocess.run([thalweg, "gen", "mixed.pcap", "--packets", str(PACKETS), "--size", "imix"], cwd=folder, check=True,
                    stdout=subprocess.DEVNULL)
     print(f"{cpu_model()}, {os.cpu_count()} processors; {options.rounds} rounds; nanoseconds of processor time a "
