@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use thalweg_chain::{
-    Change, Difference, Heir, How, InputPlan, NfIndex, OutputPlan, Plan, StateFate, Succession,
+    Change, Difference, Heir, How, InputPlan, NfIndex, NfPlan, OutputPlan, Plan, StateFate,
+    Succession,
 };
 use thalweg_cpu::cores;
 use thalweg_io::PacedStart;
@@ -207,17 +208,15 @@ fn build(
         succession;
     check_options(&plan, options)?;
     let has_changed = !difference.is_empty();
-    add_again(&mut difference, &plan, failed);
     // A device reads what the NF was made of.
     let kept = |heir: &Heir| if let Heir::Kept(was) = heir { Some(*was) } else { None };
     let kept: Vec<_> = nfs.iter().map(kept).collect();
-    let renew = || {
-        device::renew(running, &plan, workers, &kept, reload.dry_run, failed)
-            .map_err(RunError::Device)
-    };
-    if reload.dry_run {
-        renew()?;
+    let renewed = device::renew(running, &plan, workers, &kept, reload.dry_run, failed);
+    let Renewed { next: devices, refused } = renewed.map_err(RunError::Device)?;
+    if !refused.is_empty() && !has_changed {
+        return Err(RunError::Device(refused.join("; ")).into());
     }
+    add_again(&mut difference, &plan, failed, &devices);
     // Only an NF that takes over the state of another instance can still refuse.
     let moves = nfs.iter().any(|heir| matches!(heir, Heir::Replaced(_)));
     if !moves && (difference.is_empty() || reload.dry_run) {
@@ -225,17 +224,7 @@ fn build(
     }
     plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
     let may_divide = divisible(&plan, workers);
-    let devices = if reload.dry_run {
-        nfs.iter().map(|_| NextDevice::Same).collect()
-    } else {
-        let Renewed { next, refused } = renew()?;
-        if !refused.is_empty() && !has_changed {
-            return Err(RunError::Device(refused.join("; ")).into());
-        }
-        refused.iter().for_each(|why| log::warn!("still on the processor: {why}"));
-        remove_refused(&mut difference, &plan, &next);
-        next
-    };
+    refused.iter().for_each(|why| log::warn!("still on the processor: {why}"));
     let next = |((at, heir), device): ((usize, Heir), NextDevice)| {
         let (was, renewal, runs_on) = match heir {
             Heir::Kept(was) => (Some(was), None, true),
@@ -262,31 +251,20 @@ fn build(
     Ok(Ok(Box::new(Next { plan, difference, reload, nfs, inputs, outputs, classification })))
 }
 
-/// What the difference has of an NF whose device is started again.
-const AGAIN: &str = "its device, which had failed, again";
-
-/// Adds the NFs whose devices have failed, and which change in nothing else.
-fn add_again(difference: &mut Difference, plan: &Plan, failed: &[String]) {
-    for nf in plan.nfs.iter().filter(|nf| nf.device.is_some() && failed.contains(&nf.name)) {
+/// Adds the NFs whose devices have failed and are started again, and which change in nothing else.
+fn add_again(difference: &mut Difference, plan: &Plan, failed: &[String], next: &[NextDevice]) {
+    let is_again = |(nf, next): &(&NfPlan, &NextDevice)| {
+        nf.device.is_some() && failed.contains(&nf.name) && !matches!(next, NextDevice::Same)
+    };
+    for (nf, _) in plan.nfs.iter().zip(next).filter(is_again) {
         let is_it = |change: &Change| change.part == "nf" && change.name.as_ref() == Some(&nf.name);
         if !difference.0.iter().any(is_it) {
             let (how, part, name) = (How::Changed, "nf", Some(nf.name.clone()));
+            let what = "its device, which had failed, again".into();
             let state = nf.kind.state.map(|_| StateFate::Kept);
-            difference.0.push(Change { how, part, name, what: AGAIN.into(), state });
+            difference.0.push(Change { how, part, name, what, state });
         }
     }
-}
-
-/// Removes those of them whose devices could not be started.
-fn remove_refused(difference: &mut Difference, plan: &Plan, next: &[NextDevice]) {
-    let is_same = |change: &Change| {
-        let mut nfs = plan.nfs.iter().zip(next);
-        change.what == AGAIN
-            && nfs.any(|(nf, next)| {
-                change.name.as_ref() == Some(&nf.name) && matches!(next, NextDevice::Same)
-            })
-    };
-    difference.0.retain(|change| !is_same(change));
 }
 
 /// Opens the ports that do not run yet.
