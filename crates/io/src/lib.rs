@@ -67,6 +67,8 @@ mod searched;
 mod segmenting;
 mod selection;
 #[cfg(target_os = "linux")]
+mod silence;
+#[cfg(target_os = "linux")]
 mod tap;
 #[cfg(target_os = "linux")]
 mod xdp;

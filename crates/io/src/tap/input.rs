@@ -16,6 +16,7 @@ use crate::interface::{Arrivals, Sink, may_be_fragmented, removed};
 use crate::links::DeviceCounts;
 use crate::offload::Offload;
 use crate::port::{Input, IoError, Received, Shortfall};
+use crate::silence::Silence;
 
 /// Bytes after which no more packets are received at once: a few super-packets fill the cache.
 const MOST: u64 = 512 << 10;
@@ -37,6 +38,9 @@ pub(super) struct TapInput {
     ended: bool,
 }
 
+/// The least time between looks at the counts without packets: all interfaces are in one text.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// The packets that the kernel had no room for.
 struct Missed {
     counts: DeviceCounts,
@@ -44,10 +48,7 @@ struct Missed {
     counted: u64,
     /// Calls that received packets since the counts were last read.
     calls: u32,
-    /// Looks at the empty queue since the last packet.
-    vain: u32,
-    /// When the counts were last read without packets.
-    looked: Option<Instant>,
+    silence: Silence,
 }
 
 impl Missed {
@@ -55,27 +56,19 @@ impl Missed {
     fn of(name: &str) -> Option<Self> {
         let counts = DeviceCounts::open().ok()?;
         let counted = counts.read(name)?.sent;
-        Some(Self { counts, counted, calls: 0, vain: 0, looked: None })
+        Some(Self { counts, counted, calls: 0, silence: Silence::new(PAUSE) })
     }
 
     /// Whether the counts are due, after a call that has received packets or not.
     fn is_due(&mut self, has_received: bool) -> bool {
         const CALLS: u32 = 256;
-        const VAIN: u32 = 64;
-        const PAUSE: Duration = Duration::from_millis(100);
-        if has_received {
-            (self.vain, self.calls) = (0, self.calls + 1);
-        } else {
-            self.vain = (self.vain + 1).min(VAIN);
-        }
-        let is_busy = self.calls >= CALLS;
-        let is_quiet = self.vain == VAIN
-            && (self.calls > 0 || self.looked.is_none_or(|looked| looked.elapsed() >= PAUSE));
-        if is_busy || is_quiet {
+        self.calls += u32::from(has_received);
+        let is_quiet = self.silence.is_call_due(!has_received, Instant::now);
+        let is_due = is_quiet || self.calls >= CALLS;
+        if is_due {
             self.calls = 0;
-            self.looked = Some(Instant::now());
         }
-        is_busy || is_quiet
+        is_due
     }
 
     /// The packets lost since the last call; none while the device is gone or has another name.

@@ -13,6 +13,7 @@ use crate::clock::now;
 use crate::interface::removed;
 use crate::links::KnownMtu;
 use crate::port::{Input, IoError, Received, Shortfall};
+use crate::silence::Silence;
 
 /// Receives the packets of a queue of an interface by AF_XDP, in the frames of packet memory where the
 /// kernel or the driver has put them.
@@ -34,37 +35,8 @@ pub struct XdpInput {
     ended: bool,
 }
 
-/// Looks at a ring without packets, and the calls to the kernel that they cause.
-#[derive(Default)]
-struct Silence {
-    /// Looks since the last packet, up to those that make a silence.
-    looks: u32,
-    /// The last call.
-    called: Option<Instant>,
-}
-
-impl Silence {
-    /// The looks that make a silence: before, packets are on their way.
-    const LOOKS: u32 = 64;
-    /// The least time between calls, each of which takes longer than many looks.
-    const PERIOD: Duration = Duration::from_millis(1);
-
-    /// Whether there is time to call the kernel after a look, which found no packet if it `is_vain`.
-    #[inline]
-    fn is_call_due(&mut self, is_vain: bool, now: impl FnOnce() -> Instant) -> bool {
-        self.looks = if is_vain { (self.looks + 1).min(Self::LOOKS) } else { 0 };
-        if self.looks < Self::LOOKS {
-            return false;
-        }
-        let now = now();
-        let is_recent = |called| now.saturating_duration_since(called) < Self::PERIOD;
-        let is_due = !self.called.is_some_and(is_recent);
-        if is_due {
-            self.called = Some(now);
-        }
-        is_due
-    }
-}
+/// The least time between calls to the kernel without packets.
+const PAUSE: Duration = Duration::from_millis(1);
 
 impl XdpInput {
     /// Opens a queue of an interface, into the frames of `pool`.
@@ -77,7 +49,7 @@ impl XdpInput {
         Ok(Self {
             queue,
             known: None,
-            silence: Silence::default(),
+            silence: Silence::new(PAUSE),
             uncounted: 0,
             is_down: false,
             ended: false,
@@ -179,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_silent_input_calls_the_kernel_once_a_millisecond() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
+        let (mut silence, start) = (Silence::new(PAUSE), Instant::now());
         let mut is_due = |is_vain, microseconds| {
             silence.is_call_due(is_vain, || start + Duration::from_micros(microseconds))
         };
