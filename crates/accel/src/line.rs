@@ -68,7 +68,9 @@ impl Opened {
             None => opened(&place, launches)?,
         };
         self.devices.insert((place.clone(), launches), device.clone());
-        self.gpus.insert(key, place.clone());
+        if let Name::Gpu(_) = name {
+            self.gpus.insert(key, place.clone());
+        }
         Ok((place, device))
     }
 }

@@ -151,13 +151,18 @@ pub enum Launches {
 }
 
 impl Launches {
-    /// All of them, each with its name in a chain file.
-    pub const NAMES: [(&str, Self); 4] = [
-        ("never", Self::Never),
-        ("auto", Self::Auto),
-        ("shared", Self::Shared),
-        ("copied", Self::Copied),
-    ];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Never, Self::Auto, Self::Shared, Self::Copied];
+
+    /// Its name in a chain file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Auto => "auto",
+            Self::Shared => "shared",
+            Self::Copied => "copied",
+        }
+    }
 }
 
 /// How packets reach a device.

@@ -8,10 +8,9 @@ use crate::wire::header_len;
 use crate::wire::ip_proto::{GRE, TCP, UDP};
 use crate::wire::tcp_flags::{CWR, FIN, PSH};
 
-/// Flags of GRE: checksum, key, sequence number.
+/// Flags of GRE: checksum, key.
 const GRE_CHECKSUM: u8 = 0x80;
 const GRE_KEY: u8 = 0x20;
-const GRE_SEQUENCE: u8 = 0x10;
 /// The most bytes between the UDP header of a tunnel and the inner IP header: a tunnel header, Ethernet,
 /// two VLAN tags. A second tunnel between them would be longer.
 const MOST_IN_UDP: usize = 8 + header_len::ETHERNET + 8;
@@ -198,7 +197,7 @@ fn set_udp_len(packet: &mut [u8], headers: &Headers) {
 /// header or none after it.
 fn is_gre(bytes: &[u8]) -> bool {
     let Some([flags, version, t0, t1]) = bytes.first_chunk::<4>() else { return false };
-    if *version != 0 || flags & !(GRE_CHECKSUM | GRE_KEY) != 0 || flags & GRE_SEQUENCE != 0 {
+    if *version != 0 || flags & !(GRE_CHECKSUM | GRE_KEY) != 0 {
         return false;
     }
     let words = 1 + usize::from(flags & GRE_CHECKSUM != 0) + usize::from(flags & GRE_KEY != 0);

@@ -21,7 +21,7 @@ use opencl3::memory::{Buffer, CL_MEM_READ_WRITE};
 use opencl3::program::Program;
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING};
 use thalweg_nf::device::DeviceFunction;
-use thalweg_packet::{PacketMemory, Pool};
+use thalweg_packet::Pool;
 
 use super::{Found, OpenCl, failed, memory, resident, source};
 use crate::error::AccelError;
@@ -172,11 +172,7 @@ impl Launched {
             }
             Transfer::Copied => {
                 let len = len + bytes.div_ceil(4);
-                let memory = PacketMemory::anonymous(4 * len).map_err(|e| AccelError::Memory {
-                    device: found.name.clone(),
-                    len: 4 * len,
-                    why: e.to_string(),
-                })?;
+                let memory = opencl.own_memory(4 * len)?;
                 let there = buffer(found, context, 4 * len)?;
                 for number in [0, 1] {
                     // SAFETY: a buffer is what the kernel expects there; it stays until the launch is over.

@@ -171,15 +171,12 @@ pub(super) fn sharing<'a>(
 /// Whether devices may do their work in launches.
 pub(super) fn launches(memory: &Placed<Memory>, errors: &mut Vec<SourceError>) -> Launches {
     let Some(said) = &memory.launches else { return Launches::default() };
-    let known = Launches::NAMES.into_iter().find(|(name, _)| name == said.get_ref());
-    known.map_or_else(
-        || {
-            let names = Launches::NAMES.map(|(name, _)| format!("\"{name}\"")).join(", ");
-            errors.push(memory.source.error(said.span(), "unknown value of 'launches'", names));
-            Launches::default()
-        },
-        |(_, launches)| launches,
-    )
+    let known = Launches::ALL.into_iter().find(|launches| launches.name() == said.get_ref());
+    known.unwrap_or_else(|| {
+        let names = Launches::ALL.map(|launches| format!("\"{}\"", launches.name())).join(", ");
+        errors.push(memory.source.error(said.span(), "unknown value of 'launches'", names));
+        Launches::default()
+    })
 }
 
 /// The devices that packet memory may be of: not for a chain that is for another machine.

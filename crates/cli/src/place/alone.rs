@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thalweg_chain::{Kinds, NfPlan, OnDevice, Plan, PlanOptions};
 use thalweg_nf::DEFAULT_FAILED_AFTER_MS;
-use thalweg_nf::device::{DevicePlace, Launches};
+use thalweg_nf::device::DevicePlace;
 use thalweg_source::{Source, SourceError};
 use toml::{Table, Value};
 
@@ -79,9 +79,7 @@ fn text(plan: &Plan, nf: &str, at: &str, traffic: &Traffic) -> String {
     memory.insert("frame_size".into(), (plan.pool.frame_size() as i64).into());
     if at != CPU && at != SOFT {
         memory.insert("device".into(), at.into());
-        let names = Launches::NAMES.into_iter();
-        let launches = names.filter(|(_, launches)| *launches == plan.launches);
-        memory.extend(launches.map(|(name, _)| ("launches".to_owned(), name.into())));
+        memory.insert("launches".into(), plan.launches.name().into());
     }
     let input = |(number, input): (usize, &thalweg_chain::InputPlan)| {
         let section = match traffic.captures.get(number).and_then(Option::as_ref) {

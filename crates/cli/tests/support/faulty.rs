@@ -30,18 +30,7 @@ pub const AT: &str = "at = 'hostile'\nfallback = 'cpu'\nfailed_after_ms = 100\n"
 
 /// The report of a run in `folder`, in which `hostile` is such a device.
 pub fn run(folder: &Path, chain: &str, harm: Option<(Harm, u32)>, workers: usize) -> Value {
-    // Paths are relative to the folder of this process.
-    let is_path = |part: &str| !part.contains(' ') && part.contains('.') && !part.contains(':');
-    let is_file = |part: &str| ["pcap", "json", "rules", "txt"].iter().any(|e| part.ends_with(e));
-    let absolute = |part: &str| {
-        if is_path(part) && is_file(part) {
-            folder.join(part).display().to_string()
-        } else {
-            part.to_owned()
-        }
-    };
-    let chain: Vec<_> = chain.split('\'').map(absolute).collect();
-    write(folder, "chain.toml", &chain.join("'"));
+    write(folder, "chain.toml", chain);
     let kinds = match harm {
         Some((harm, after)) => {
             let device = Arc::new(Hostile::new(harm, after));

@@ -210,7 +210,7 @@ fn arguments(
     Ok(format!("{text},framesz={size},blocksz={},framecnt={count}", frames * size))
 }
 
-/// Frames that do not hold the longest packet, with as many bytes `named` it.
+/// Frames that do not hold the longest packet, with as many bytes `beside` it.
 fn small_frames(size: usize, longest: usize, beside: usize) -> String {
     format!(
         "frames of {size} bytes are too small for packets of {longest} bytes; expected frame_size = \

@@ -209,10 +209,10 @@ fn take_whole(
 /// tunnel: only its segments can be. Segments of TCP can be smaller instead.
 pub(crate) fn may_be_fragmented(bytes: &[u8], offload: Offload) -> bool {
     const DONT_FRAGMENT: u8 = 0x40;
-    let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
     if offload.is_tcp() {
         return false;
     }
+    let (_, headers) = parse(bytes, PortIndex::NONE, Decapsulate::No);
     let flags = bytes.get(usize::from(headers.l3) + 6).copied().unwrap_or_default();
     let is_datagram = matches!(headers.ip_proto, UDP | GRE);
     headers.is_ipv4() && is_datagram && flags & DONT_FRAGMENT == 0

@@ -186,7 +186,7 @@ impl Key<'_> {
     fn ipv6(self, field: [Field; 2]) -> IpAddr {
         match self {
             Self::Parsed(key) => Ipv6Addr::from(key.get128(field)).into(),
-            Self::InBatch(batch, lane) => Ipv6Addr::from(batch.key(lane).get128(field)).into(),
+            Self::InBatch(batch, lane) => Ipv6Addr::from(batch.field128(lane, field)).into(),
         }
     }
 }
@@ -313,7 +313,7 @@ impl TunnelEnds {
             };
             // Each segment of a super-packet has a number of its own.
             let first = self.ip_id.wrapping_add(1);
-            self.ip_id = self.ip_id.wrapping_add(batch.count_segments(Lanes::one(lane)) as u16);
+            self.ip_id = self.ip_id.wrapping_add(batch.on_wire(lane).0 as u16);
             match encapsulate(tunnel, batch, lane, first) {
                 Ok(()) => {
                     self.figures.encapsulated += 1;
