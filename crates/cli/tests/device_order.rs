@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::{generate, report, write};
+use support::{frames_lost, generate, report, write};
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, Report, RunOptions};
@@ -296,7 +296,7 @@ fn when_a_device_fails_its_packets_are_lost_and_the_processor_goes_on() {
         let kept = nf["device"]["kept_frames"].as_u64().unwrap();
         assert!((1..=lost.div_ceil(2) + 1).contains(&kept), "{report}");
         let warnings = report["warnings"].as_array().unwrap();
-        let named = format!("{kept} frames lost to devices that failed");
+        let named = frames_lost(kept);
         assert!(warnings.iter().any(|what| what.as_str().unwrap().starts_with(&named)), "{report}");
     }
 }

@@ -13,7 +13,7 @@ use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, RunOptions};
 
 use crate::hostile::{ERROR, Harm, Hostile};
-use crate::support::write;
+use crate::support::{frames_lost, write};
 
 /// What devices do wrong, after some rows of 32 packets.
 pub const HARMS: [(Harm, u32); 6] = [
@@ -71,7 +71,7 @@ pub fn lost(report: &Value, harm: Harm, workers: usize) -> u64 {
         assert_eq!(kept, 0, "a device that has ended keeps no frames: {report}");
     } else {
         assert!((1..=lost).contains(&kept), "{report}");
-        assert!(warns(&format!("{kept} frames lost to devices that failed")), "{report}");
+        assert!(warns(&frames_lost(kept)), "{report}");
     }
     lost
 }

@@ -134,6 +134,11 @@ pub fn wait(mut done: impl FnMut() -> bool) {
     }
 }
 
+/// How the warning begins of a run whose devices kept so many frames.
+pub fn frames_lost(kept: u64) -> String {
+    format!("{} lost to devices that failed", thalweg_source::counted(kept, "frame"))
+}
+
 /// The number of packets in a capture, which must be whole.
 pub fn packets(path: &Path) -> u64 {
     use thalweg_io::Input;
