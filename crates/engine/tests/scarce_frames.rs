@@ -94,7 +94,7 @@ fn a_device_with_the_packets_of_a_small_pool_delays_others_and_loses_none() {
 
 /// A device that returns nothing from some batch on has all packets that it can get when that is found.
 fn silent(batch: usize) -> Odd {
-    Odd { found_after: 3000, ..Odd::failing_at(batch) }
+    Odd { found_after: Duration::from_millis(30), ..Odd::failing_at(batch) }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::access::check_writable;
 use crate::patient::{Opened, PatientWriter, open, open_patiently};
@@ -236,14 +237,17 @@ pub(crate) fn locked(opened: Opened) -> io::Result<Opened> {
 /// Locks a file or a folder until it is closed.
 ///
 /// # Errors
-/// When another run has locked it. A file system without locks is not an error.
+/// When another run keeps it locked for a tenth of a second. A file system without locks is not an error.
 pub fn lock(file: &File) -> io::Result<()> {
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => {
-            Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another run"))
+    let begin = Instant::now();
+    while let Err(TryLockError::WouldBlock) = file.try_lock() {
+        // A process that this one has just started has what is closed here until it runs its program.
+        if begin.elapsed() > Duration::from_millis(100) {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "in use by another run"));
         }
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+        std::thread::sleep(Duration::from_millis(1));
     }
+    Ok(())
 }
 
 /// Truncates the last `excess` bytes that were written to `file`.

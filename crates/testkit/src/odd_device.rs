@@ -1,6 +1,7 @@
 //! A device that returns packets late and in any order, and may fail.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use thalweg_nf::device::{
     DeviceCounts, DeviceFault, DeviceJob, DeviceLine, DeviceReturn, DeviceShare, DeviceWork,
@@ -16,8 +17,8 @@ pub const CAPACITY: usize = 256;
 pub struct Odd {
     /// The number of the batch from which on it returns no packets; `None` for never.
     pub fails_at: Option<usize>,
-    /// The number of polls without a packet after which that is found.
-    pub found_after: usize,
+    /// How long it is polled without a packet until that is found.
+    pub found_after: Duration,
     /// Whether it keeps all packets that it has then, and not only every second one.
     pub keeps_all: bool,
 }
@@ -35,8 +36,8 @@ struct Line {
     pool: Arc<Pool>,
     batches: usize,
     packets: u64,
-    /// Polls since the batch at which it fails.
-    silent: usize,
+    /// When it was polled first after the batch at which it fails.
+    silent_since: Option<Instant>,
     has_failed: bool,
     jobs: Vec<Submitted>,
     random: u64,
@@ -69,7 +70,7 @@ impl Devices for Odd {
                     pool: pool.clone(),
                     batches: 0,
                     packets: 0,
-                    silent: 0,
+                    silent_since: None,
                     has_failed: false,
                     jobs: Vec::new(),
                     random: number as u64,
@@ -106,8 +107,8 @@ impl DeviceLine for Line {
 
     fn poll(&mut self, back: &mut Vec<DeviceReturn>) -> Result<(), DeviceFault> {
         if self.device.fails_at.is_some_and(|batch| self.batches >= batch) {
-            if self.silent < self.device.found_after {
-                self.silent += 1;
+            let silent_since = *self.silent_since.get_or_insert_with(Instant::now);
+            if silent_since.elapsed() < self.device.found_after {
                 return Ok(());
             }
             let keeps = !self.has_failed;
