@@ -2,14 +2,14 @@
 """How fast does a live gateway forward packets, beside the kernel's own forwarding?
 
     bench/gateway.py [--rounds 5] [--seconds 4] [--thalweg PROGRAM] [--also PROGRAM]
-                     [--poll-us 20000]
+                     [--poll-us 200 20000]
 
 Makes two hosts in network namespaces and a gateway between them, over veth pairs. The gateway is the
 kernel (ip_forward) or `examples/live-gateway` (a filter, a nat and a router), in turn. Prints medians of
 the throughput of one TCP connection of iperf3, the processor time of the whole machine for each
 gigabyte, both hosts included, the packets of 64 bytes (UDP, by sendmmsg) that arrive a second and those
 that were sent, and the time of a ping; and how they compare with the kernel. `--also` is a second
-program, such as an earlier build; with `--poll-us` the program has another turn with this `poll_us`.
+program, such as an earlier build; with `--poll-us` the program has another turn with each of these.
 
 It needs root or unprivileged user namespaces, and all processors of the machine: what else runs counts.
 """
@@ -136,7 +136,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--thalweg", default=THALWEG)
     parser.add_argument("--also")
-    parser.add_argument("--poll-us", type=int)
+    parser.add_argument("--poll-us", type=int, nargs="+", default=[])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4)
     options = parser.parse_args()
@@ -155,10 +155,10 @@ def main():
     programs = {"kernel": (None, None), "thalweg": (thalweg, CHAIN)}
     if options.also:
         programs["also"] = (str(built(options.also)), CHAIN)
-    if options.poll_us is not None:
-        chain = Path("/run/polling.toml")
-        chain.write_text(f'include = ["{CHAIN.resolve()}"]\n[run]\npoll_us = {options.poll_us}\n')
-        programs[f"thalweg, poll_us = {options.poll_us}"] = (thalweg, chain)
+    for poll_us in options.poll_us:
+        chain = Path(f"/run/polling-{poll_us}.toml")
+        chain.write_text(f'include = ["{CHAIN.resolve()}"]\n[run]\npoll_us = {poll_us}\n')
+        programs[f"thalweg, poll_us = {poll_us}"] = (thalweg, chain)
     rounds = {name: [] for name in programs}
     for _ in range(options.rounds):
         for name, (program, chain) in programs.items():

@@ -6,13 +6,16 @@ use thalweg_cpu::thread;
 
 /// Polls of this length are never cut short: a sleep costs about as much.
 const SHORT: Duration = Duration::from_micros(20);
-/// How long polls remain short once other threads needed the core.
+/// Others need the core if they take it at least twice, and as often as once in this time.
+const OFTEN: Duration = Duration::from_millis(1);
+/// How long polls remain short once others needed the core.
 const CONSIDERATE: Duration = Duration::from_millis(20);
 
 /// The polls of a line's inputs.
 ///
 /// A thread that polls for long keeps its core from others, maybe from those that its packets come
-/// from or go to. So it goes on only while none of them takes the core from it.
+/// from or go to. So it goes on only while they do not take the core from it again and again; once is
+/// maybe what has to be done for a single packet.
 pub(super) struct Polls {
     /// How long they may last.
     most: Duration,
@@ -20,13 +23,15 @@ pub(super) struct Polls {
     vain_since: Option<Instant>,
     /// When it is due to look whether others need the core.
     look: Option<Instant>,
+    /// How often others had taken the core at a time.
+    taken: Option<(Instant, u64)>,
     /// Until when polls are short.
     short_until: Option<Instant>,
 }
 
 impl Polls {
     pub(super) fn new(most: Duration) -> Self {
-        Self { most, vain_since: None, look: None, short_until: None }
+        Self { most, vain_since: None, look: None, taken: None, short_until: None }
     }
 
     /// Notes whether a poll has found packets.
@@ -41,15 +46,19 @@ impl Polls {
     /// Whether the thread has polled in vain for long enough.
     pub(super) fn are_over(&mut self) -> bool {
         let Some(since) = self.vain_since else { return false };
-        self.are_over_at(since, Instant::now(), thread::was_preempted)
+        self.are_over_at(since, Instant::now(), || {
+            // Who waits for the core may have to wait for the end of a slice of it, of milliseconds.
+            std::thread::yield_now();
+            thread::preemptions()
+        })
     }
 
-    /// `was_preempted`: whether others took the core since the last call.
+    /// `preemptions`: how often others took the core so far.
     fn are_over_at(
         &mut self,
         since: Instant,
         now: Instant,
-        was_preempted: impl FnOnce() -> bool,
+        preemptions: impl FnOnce() -> u64,
     ) -> bool {
         let past = now.saturating_duration_since(since);
         if past >= self.most {
@@ -60,11 +69,22 @@ impl Polls {
         }
         if self.look.is_none_or(|look| now >= look) {
             self.look = Some(now + SHORT);
-            if was_preempted() {
+            if self.is_needed(now, preemptions()) {
                 self.short_until = Some(now + CONSIDERATE);
             }
         }
         self.short_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether others need the core, which they have taken so often by now.
+    fn is_needed(&mut self, now: Instant, taken: u64) -> bool {
+        let (since, before) = *self.taken.get_or_insert((now, taken));
+        let (past, times) = (now - since, taken - before);
+        let is_needed = times >= 2 && u128::from(times) >= past.as_micros() / OFTEN.as_micros();
+        if is_needed || past >= OFTEN {
+            self.taken = Some((now, taken));
+        }
+        is_needed
     }
 }
 
@@ -73,12 +93,12 @@ mod tests {
     use super::*;
 
     /// Polls once in each microsecond, until they are over; for how many, and how often they looked
-    /// whether others took the core, which is so at that look.
-    fn poll(polls: &mut Polls, start: Instant, taken_at: Option<u32>) -> (u32, u32) {
+    /// how often others took the core, which is so often at each look.
+    fn poll(polls: &mut Polls, start: Instant, taken: impl Fn(u32) -> u64) -> (u32, u32) {
         let (mut us, mut looks) = (0, 0);
         while !polls.are_over_at(start, start + Duration::from_micros(us.into()), || {
             looks += 1;
-            Some(looks) == taken_at
+            taken(looks)
         }) {
             us += 1;
         }
@@ -90,21 +110,34 @@ mod tests {
         let start = Instant::now();
         for (most, looks) in [(0, 0), (7, 0), (20, 0), (1_000, 49)] {
             let mut polls = Polls::new(Duration::from_micros(most));
-            assert_eq!(poll(&mut polls, start, None), (most as u32, looks));
+            assert_eq!(poll(&mut polls, start, |_| 0), (most as u32, looks));
         }
     }
 
     #[test]
-    fn polls_are_short_for_a_while_once_others_took_the_core() {
+    fn polls_are_short_for_a_while_once_others_took_the_core_again() {
         let mut polls = Polls::new(Duration::from_millis(1));
         let start = Instant::now();
-        assert_eq!(poll(&mut polls, start, Some(3)), (60, 3));
+        let taken = |look| if look < 3 { 7 } else { 5 + u64::from(look) };
+        assert_eq!(poll(&mut polls, start, taken), (80, 4));
         let ms = |ms| start + Duration::from_millis(ms);
-        assert_eq!(poll(&mut polls, ms(5), None).0, 20);
-        // Others are looked for meanwhile.
-        assert_eq!(poll(&mut polls, ms(19), Some(1)).0, 20);
-        assert_eq!(poll(&mut polls, ms(30), None).0, 20);
-        assert_eq!(poll(&mut polls, ms(50), None).0, 1_000);
+        assert_eq!(poll(&mut polls, ms(5), |_| 9).0, 20);
+        // Others are looked for meanwhile: 20 times in 14 ms.
+        assert_eq!(poll(&mut polls, ms(19), |_| 29).0, 20);
+        assert_eq!(poll(&mut polls, ms(30), |_| 30).0, 20);
+        assert_eq!(poll(&mut polls, ms(50), |_| 31).0, 1_000);
+    }
+
+    #[test]
+    fn others_may_take_the_core_once_in_a_while() {
+        let mut polls = Polls::new(Duration::from_millis(1));
+        let start = Instant::now();
+        for number in 0..10 {
+            let start = start + Duration::from_millis(3 * number);
+            assert_eq!(poll(&mut polls, start, |look| number + u64::from(look > 5)).0, 1_000);
+        }
+        // As often as 9 times in 23 ms.
+        assert_eq!(poll(&mut polls, start + Duration::from_millis(50), |_| 19).0, 1_000);
     }
 
     #[test]
