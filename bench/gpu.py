@@ -23,7 +23,7 @@ waits for each batch (`waiting`: the NF is `pinned`); and on the device in launc
 
 `figures` draws what figures 3 to 8 of the Hummingbird paper show, on the device at hand, and the overhead of
 the syncers: an SVG and a CSV each, with the paper's values where they are known, and tables on the terminal.
-docs/gpu.md describes them. Points are medians of interleaved rounds, with the least and the most.
+docs/gpu-figures.md describes them. Points are medians of interleaved rounds, with the least and the most.
 """
 
 import argparse

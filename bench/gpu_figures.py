@@ -14,7 +14,7 @@ from gpu_chains import ALL, FEW, HALF, MOST
 MPPS = "million packets a second"
 ABSTRACT = "abstract of the paper (IEEE Access, 2022)"
 UNKNOWN = "not at hand: of the paper's evaluation, only its abstract is"
-# What bench/gpu.py is to reach, on any device: docs/gpu.md.
+# What bench/gpu.py is to reach, on any device: docs/gpu-figures.md.
 TRIVIAL_RATIO, LITERALS_MPPS, ESP_MPPS, OVERHEAD = 10, 4, 1, 0.15
 PAPER_RATIO = "the paper: trivial function, of no known size"
 # From this size on, the overhead counts.

@@ -30,7 +30,7 @@ stress() {
 }
 # The model checker with one interruption more than in CI.
 model() { LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-4} scripts/model.sh; }
-# The figures of docs/gpu.md, in one short round on threads: that they are drawn, not what they show.
+# The figures of docs/gpu-figures.md, in one short round on threads: that they are drawn, not what they show.
 figures() {
     cargo build --release --locked --package thalweg-cli --features "$(scripts/setup.sh features)"
     bench/gpu.py figures --device soft --quick --out out/figures
