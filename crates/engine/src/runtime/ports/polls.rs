@@ -23,7 +23,7 @@ pub(super) struct Polls {
     vain_since: Option<Instant>,
     /// When it is due to look whether others need the core.
     look: Option<Instant>,
-    /// How often others had taken the core at a time.
+    /// How often others took the core since a time.
     taken: Option<(Instant, u64)>,
     /// Until when polls are short.
     short_until: Option<Instant>,
@@ -49,11 +49,11 @@ impl Polls {
         self.are_over_at(since, Instant::now(), || {
             // Who waits for the core may have to wait for the end of a slice of it, of milliseconds.
             std::thread::yield_now();
-            thread::preemptions()
+            thread::new_preemptions()
         })
     }
 
-    /// `preemptions`: how often others took the core so far.
+    /// `preemptions`: how often others took the core since this thread looked the last time.
     fn are_over_at(
         &mut self,
         since: Instant,
@@ -76,14 +76,13 @@ impl Polls {
         self.short_until.is_some_and(|until| now < until)
     }
 
-    /// Whether others need the core, which they have taken so often by now.
-    fn is_needed(&mut self, now: Instant, taken: u64) -> bool {
-        let (since, before) = *self.taken.get_or_insert((now, taken));
-        let (past, times) = (now - since, taken - before);
+    /// Whether others need the core, which they took so often since the last look.
+    fn is_needed(&mut self, now: Instant, more: u64) -> bool {
+        let (since, before) = self.taken.unwrap_or((now, 0));
+        let (past, times) = (now - since, before + more);
         let is_needed = times >= 2 && u128::from(times) >= past.as_micros() / OFTEN.as_micros();
-        if is_needed || past >= OFTEN {
-            self.taken = Some((now, taken));
-        }
+        let begins_anew = is_needed || past >= OFTEN;
+        self.taken = Some(if begins_anew { (now, 0) } else { (since, times) });
         is_needed
     }
 }
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     /// Polls once in each microsecond, until they are over; for how many, and how often they looked
-    /// how often others took the core, which is so often at each look.
+    /// how often others took the core, which is so often before each look.
     fn poll(polls: &mut Polls, start: Instant, taken: impl Fn(u32) -> u64) -> (u32, u32) {
         let (mut us, mut looks) = (0, 0);
         while !polls.are_over_at(start, start + Duration::from_micros(us.into()), || {
@@ -118,26 +117,26 @@ mod tests {
     fn polls_are_short_for_a_while_once_others_took_the_core_again() {
         let mut polls = Polls::new(Duration::from_millis(1));
         let start = Instant::now();
-        let taken = |look| if look < 3 { 7 } else { 5 + u64::from(look) };
-        assert_eq!(poll(&mut polls, start, taken), (80, 4));
+        assert_eq!(poll(&mut polls, start, |look| u64::from(look > 2)), (80, 4));
         let ms = |ms| start + Duration::from_millis(ms);
-        assert_eq!(poll(&mut polls, ms(5), |_| 9).0, 20);
+        assert_eq!(poll(&mut polls, ms(5), |_| 1).0, 20);
         // Others are looked for meanwhile: 20 times in 14 ms.
-        assert_eq!(poll(&mut polls, ms(19), |_| 29).0, 20);
-        assert_eq!(poll(&mut polls, ms(30), |_| 30).0, 20);
-        assert_eq!(poll(&mut polls, ms(50), |_| 31).0, 1_000);
+        assert_eq!(poll(&mut polls, ms(19), |_| 20).0, 20);
+        assert_eq!(poll(&mut polls, ms(30), |_| 0).0, 20);
+        assert_eq!(poll(&mut polls, ms(50), |_| 0).0, 1_000);
     }
 
     #[test]
     fn others_may_take_the_core_once_in_a_while() {
         let mut polls = Polls::new(Duration::from_millis(1));
         let start = Instant::now();
+        let ms = |ms| start + Duration::from_millis(ms);
         for number in 0..10 {
-            let start = start + Duration::from_millis(3 * number);
-            assert_eq!(poll(&mut polls, start, |look| number + u64::from(look > 5)).0, 1_000);
+            assert_eq!(poll(&mut polls, ms(3 * number), |look| u64::from(look == 5)).0, 1_000);
         }
         // As often as 9 times in 23 ms.
-        assert_eq!(poll(&mut polls, start + Duration::from_millis(50), |_| 19).0, 1_000);
+        let taken = |look| if look == 1 { 9 } else { 0 };
+        assert_eq!(poll(&mut polls, ms(50), taken).0, 1_000);
     }
 
     #[test]
