@@ -91,6 +91,9 @@ pub fn round(
         shared.process.store(child.id(), Ordering::Relaxed);
         let mut round = Round { folder, frame: frame.clone(), shared, child, random, done };
         let outcome = round.drive(end);
+        if outcome.is_err() {
+            write_threads(folder, &round.child);
+        }
         // Whatever happened, its threads end.
         let _ = round.child.kill();
         let ended = round.child.wait();
@@ -118,6 +121,16 @@ pub fn round(
     done.received += counts.received;
     done.dropped += counts.dropped;
     Ok(())
+}
+
+/// Leaves a file with what each thread of the run does, if the machine has a debugger: a run that stands
+/// still seldom does so again.
+fn write_threads(folder: &Path, child: &Child) {
+    let file = File::create(folder.join("threads")).expect("the folder takes a file");
+    let mut debugger = Command::new("timeout");
+    debugger.args(["60", "gdb", "--batch", "-ex", "thread apply all backtrace", "--pid"]);
+    let debugger = debugger.arg(child.id().to_string()).stdin(Stdio::null());
+    let _ = debugger.stdout(file).stderr(Stdio::null()).status();
 }
 
 fn count_places(done: &mut Done, generation: &Generation) {
