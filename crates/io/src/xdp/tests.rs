@@ -35,15 +35,18 @@ fn laboratory(test: impl FnOnce() + Send + 'static) {
             return;
         }
         ip("link add near type veth peer name far");
-        for name in ["near", "far"] {
-            ip(&format!("link set {name} addrgenmode none"));
-            ip(&format!("link set {name} up"));
-        }
+        ["near", "far"].map(up);
         test();
     };
     if let Err(panic) = thread::spawn(run).join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Sets an interface up, on which the kernel sends nothing by itself.
+fn up(name: &str) {
+    ip(&format!("link set {name} addrgenmode none"));
+    ip(&format!("link set {name} up"));
 }
 
 /// Keeps this thread on a processor, if it is there.

@@ -180,10 +180,7 @@ fn inputs_share_the_queues_of_an_interface() {
         ip(
             "link add wide numrxqueues 2 numtxqueues 2 type veth peer name end numrxqueues 2 numtxqueues 2",
         );
-        for name in ["wide", "end"] {
-            ip(&format!("link set {name} addrgenmode none"));
-            ip(&format!("link set {name} up"));
-        }
+        ["wide", "end"].map(up);
         let (ours, theirs) = (pool(2048), pool(2048));
         let queue = |queue| {
             let wide = settings(XdpMode::Auto);
