@@ -35,7 +35,7 @@ fn laboratory(test: impl FnOnce() + Send + 'static) {
             return;
         }
         ip("link add near type veth peer name far");
-        ["near", "far"].map(up);
+        ["near", "far"].into_iter().for_each(up);
         test();
     };
     if let Err(panic) = thread::spawn(run).join() {

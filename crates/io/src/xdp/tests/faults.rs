@@ -105,7 +105,7 @@ fn what_another_program_has_is_named() {
 fn ports_share_packet_memory() {
     laboratory(|| {
         ip("link add left type veth peer name right");
-        ["left", "right"].map(up);
+        ["left", "right"].into_iter().for_each(up);
         let (ours, theirs) = (pool(2048), pool(2048));
         let left = XdpSettings { interface: "left".into(), ..settings(XdpMode::Auto) };
         let mut input = XdpInput::open(&settings(XdpMode::Auto), &ours).unwrap();

@@ -180,7 +180,7 @@ fn inputs_share_the_queues_of_an_interface() {
         ip(
             "link add wide numrxqueues 2 numtxqueues 2 type veth peer name end numrxqueues 2 numtxqueues 2",
         );
-        ["wide", "end"].map(up);
+        ["wide", "end"].into_iter().for_each(up);
         let (ours, theirs) = (pool(2048), pool(2048));
         let queue = |queue| {
             let wide = settings(XdpMode::Auto);
