@@ -81,19 +81,6 @@ fn the_metrics_of_a_device_are_those_of_the_report() {
     assert_eq!(report.failures, [""; 0]);
 }
 
-/// How many frames its devices keep, which the report and the metrics say alike once all packets that
-/// were at a device are back: a failed one gives them up in several parts.
-fn kept_frames(run: &Running) -> u64 {
-    let reported = || run.json("/v1/nfs/vpn")["device"]["kept_frames"].as_u64().unwrap();
-    let mut kept = reported();
-    wait(|| {
-        let measured = metric(run, "thalweg_nf_device_kept_frames");
-        let before = std::mem::replace(&mut kept, reported());
-        kept == before && measured == Some(kept as f64)
-    });
-    kept
-}
-
 #[test]
 fn a_device_that_fails_is_an_event_and_stays_in_what_the_api_shows() {
     let run = start("at = 'cpu'", Arc::new(Odd::failing_at(10)));
@@ -104,8 +91,11 @@ fn a_device_that_fails_is_an_event_and_stays_in_what_the_api_shows() {
     std::fs::write(run.folder().join("chain.toml"), odd).unwrap();
     let reload = || document(&run.request("POST", "/v1/reload", "*/*", Some("{}")));
     for round in 1..=2 {
+        let reloads = || run.json("/v1/report")["reloads"].as_u64().unwrap_or(0);
+        assert_eq!(reloads(), round - 1);
         let reloaded = reload();
         assert_eq!(reloaded["changes"].as_array().map(Vec::len), Some(1), "{reloaded}");
+        assert_eq!(reloads(), round, "what a reload has changed is shown at once");
         let (name, event) = stream.next().unwrap();
         assert_eq!(name, "device", "{event}");
         let [nf, at, text] = ["nf", "at", "text"].map(|key| event[key].as_str().unwrap());
@@ -115,8 +105,10 @@ fn a_device_that_fails_is_an_event_and_stays_in_what_the_api_shows() {
         let nf = run.json("/v1/nfs/vpn");
         assert_eq!([&nf["failed_at"], &nf["device"]["failed"]], ["odd", "it burns"], "{nf}");
         assert!(nf.get("work_groups").is_none(), "{nf}");
+        let kept = nf["device"]["kept_frames"].as_u64().unwrap();
+        assert!(kept >= 1, "round {round}: {nf}");
         assert_eq!(metric(&run, "thalweg_nf_device_failed"), Some(1.0));
-        assert!(kept_frames(&run) >= 1, "round {round}: {nf}");
+        assert_eq!(metric(&run, "thalweg_nf_device_kept_frames"), Some(kept as f64));
         // The same file again: what has failed is started again, and fails again.
     }
     let report = run.end();
