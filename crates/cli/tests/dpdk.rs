@@ -51,7 +51,8 @@ fn hosts_reach_each_other_by_dpdk() {
              $THALWEG run chain.toml --workers {workers} --json > report.json & run=$!\n\
              opened 5\n\
              for to in 10.2.0.2 fd02::2; do\n\
-                 ip netns exec left ping -q -c 50 -i 0.01 -W 2 -s 1000 $to | grep -o '50 received'\n\
+                 ip netns exec left ping -q -c 50 -i 0.01 -W 2 -s 1000 $to | tee /dev/stderr \
+                     | grep -o '50 received'\n\
              done\n\
              head -c 3000000 /dev/urandom > blob\n\
              ip netns exec right python3 -m http.server --bind :: 8000 > /dev/null 2>&1 & server=$!\n\
