@@ -43,8 +43,8 @@ def ports(kind, queues):
         return (f"[input.left]\ninterface = 'left'\nqueues = {queues}\n"
                 f"[output.right]\ninterface = 'right'\nqueues = {queues}\n")
     if kind == "xdp":
-        inputs = "".join(f"[input.left{n}]\nxdp = 'left'\nqueue = {n}\n" for n in range(queues))
-        return inputs + "[output.right]\nxdp = 'right'\n"
+        return (f"[input.left]\nxdp = 'left'\nqueues = {queues}\n"
+                f"[output.right]\nxdp = 'right'\nqueues = {queues}\n")
     if kind == "tap":
         return (f"[input.tapl]\ntap = 'tapl'\nqueues = {queues}\n"
                 f"[output.right]\ntap = 'tapr'\nqueues = {queues}\n")

@@ -4,8 +4,6 @@
 mod laboratory;
 mod support;
 
-use std::process::Command;
-
 use laboratory::{TABLE, WAY, folder, is_balanced, laboratory, read};
 use thalweg_testkit::peer;
 
@@ -28,11 +26,7 @@ fn has_dpdk() -> bool {
 
 /// The same, and this user may open interfaces.
 fn can_use_interfaces() -> bool {
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root {
-        peer::missing("devices of DPDK with interfaces: root");
-    }
-    has_dpdk() && is_root
+    peer::has_root("devices of DPDK with interfaces") && has_dpdk()
 }
 
 /// Pings and downloads between two hosts, in a sandboxed run. The driver of packet sockets cuts

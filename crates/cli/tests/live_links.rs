@@ -5,9 +5,7 @@
 mod laboratory;
 mod support;
 
-use std::process::Command;
-
-use laboratory::{folder, is_balanced, laboratory, read};
+use laboratory::{can_use_xdp, folder, is_balanced, laboratory, read};
 use serde_json::{Value, json};
 use thalweg_testkit::peer;
 
@@ -95,7 +93,7 @@ fn bridge(kind: &str, options: &str) -> String {
     let port =
         |section: &str, name: &str| format!("[{section}.{name}]\n{kind} = '{name}'\n{options}\n");
     let ports = ["input", "output"].map(|side| port(side, "left") + &port(side, "right"));
-    let user = if is_root() { "[run]\nuser = 'nobody'\n" } else { "" };
+    let user = if peer::is_root() { "[run]\nuser = 'nobody'\n" } else { "" };
     format!("routes = 'routes.csv'\n{user}{}", ports.concat())
 }
 
@@ -197,19 +195,6 @@ fn packet_sockets_go_on_while_interfaces_change() {
 #[test]
 fn several_queues_go_on_while_interfaces_change() {
     goes_on_while_interfaces_change("interface", "", 2);
-}
-
-fn is_root() -> bool {
-    Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n")
-}
-
-/// Whether this user may load programs into the kernel.
-fn can_use_xdp() -> bool {
-    let can = is_root();
-    if !can {
-        peer::missing("AF_XDP: root");
-    }
-    can
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod support;
 
 use std::path::Path;
 
-use laboratory::{ROUTER, TABLE, WAY, folder, is_balanced, laboratory, read};
+use laboratory::{ROUTER, TABLE, WAY, can_use_xdp, folder, is_balanced, laboratory, read};
 use serde_json::Value;
 
 /// Answers TCP connections with what they send, and counts the packets of each UDP flow, with those that
@@ -82,30 +82,38 @@ flows[0].sendto(b"report", (HOSTS[0], 7001))
 print(flows[0].recv(2048).decode(), len(wrong))
 "#;
 
-/// Exchanges traffic of many flows with a chain between the hosts, by two workers; `more` is added to the
-/// chain file. Returns its report.
+/// Exchanges traffic of many flows with a chain of packet sockets between the hosts, by two workers; `more`
+/// is added to the chain file. Returns its report.
 fn exchange(more: &str, ways: &str) -> Option<Value> {
-    let chain = ROUTER.to_owned() + more;
+    let (told, report) = exchange_by(&(ROUTER.to_owned() + more), ways, "", "opened 8")?;
+    // All arrive, in the order of their flow, and what connections send comes back as it was.
+    assert_eq!(told, "[12800, 32, 0] 0\n");
+    Some(report)
+}
+
+/// The same with any chain between hosts with this number of `queues`; `opened` waits until its ports are
+/// open. Returns what the client tells, too.
+fn exchange_by(chain: &str, ways: &str, queues: &str, opened: &str) -> Option<(String, Value)> {
     let files = [
-        ("chain.toml", &chain[..]),
+        ("chain.toml", chain),
         ("table.txt", TABLE),
         ("routes.csv", ways),
         ("server.py", SERVER),
         ("client.py", CLIENT),
     ];
     let folder = folder(&files);
-    let script = "host left 1; host right 2\n\
-        $THALWEG run chain.toml --workers 2 --json > report.json & run=$!\nopened 8\n\
+    let script = format!(
+        "host left 1 {queues}; host right 2 {queues}\n\
+        $THALWEG run chain.toml --workers 2 --json > report.json & run=$!\n{opened}\n\
         ip netns exec right /usr/bin/python3 server.py > ready & server=$!\n\
         until grep -q ready ready; do sleep 0.05; done\n\
         ip netns exec left timeout 60 /usr/bin/python3 client.py\n\
-        kill $server\nkill -INT $run\nwait $run\n";
-    let told = laboratory(folder.path(), script)?;
-    // All arrive, in the order of their flow, and what connections send comes back as it was.
-    assert_eq!(told, "[12800, 32, 0] 0\n");
+        kill $server\nkill -INT $run\nwait $run\n"
+    );
+    let told = laboratory(folder.path(), &script)?;
     let report = read(folder.path(), "report.json");
     is_balanced(&report);
-    Some(report)
+    Some((told, report))
 }
 
 /// The packets of each queue of a port, which add up to those of the port.
@@ -147,6 +155,36 @@ fn nor_do_they_with_a_pinned_nf() {
     if let Some(report) = exchange(more, "*,ingress,watch\n*,watch,edge\n*,edge,egress\n") {
         uses_two_queues(&report);
     }
+}
+
+/// Two workers receive from four queues of an interface by AF_XDP, and send by two of another's.
+#[test]
+fn nor_do_they_by_af_xdp() {
+    if !can_use_xdp() {
+        return;
+    }
+    let chain = ROUTER
+        .replace("interface = 'left'", "xdp = 'left'\nqueues = 4")
+        .replace("interface = 'right'", "xdp = 'right'\nqueues = 4")
+        + "[memory]\nframes = 32768\n";
+    let opened = "for _ in $(seq 100); do\n\
+            [ $(ip link | grep -c xdp) -lt 2 ] || break\nsleep 0.1\ndone\nsleep 0.3";
+    let Some((told, report)) = exchange_by(&chain, WAY, "4", opened) else { return };
+    // What came while a ring was full is lost, and counted; TCP sends it again.
+    let (arrived, rest) = told.trim_start_matches('[').split_once(", ").unwrap();
+    let dropped = report["packets_dropped"].as_u64().unwrap();
+    assert!(arrived.parse::<u64>().unwrap() + dropped >= 12_800, "{told}{report}");
+    assert_eq!(rest, "32, 0] 0\n");
+    for (ports, count) in [("inputs", 4), ("outputs", 2)] {
+        for port in report[ports].as_array().unwrap() {
+            let packets = queues(port);
+            assert!(packets.len() == count && packets.iter().all(|n| *n > 50), "{port}");
+            let mode = format!("queues 0 to {}", count - 1);
+            assert!(port["mode"].as_str().unwrap().contains(&mode), "{port}");
+        }
+    }
+    let workers = report["by_worker"].as_array().unwrap();
+    assert!(workers.iter().all(|worker| worker["packets"].as_u64() > Some(100)), "{report}");
 }
 
 /// A line sends by a queue that it shares.

@@ -5,9 +5,8 @@ mod laboratory;
 mod support;
 
 use std::path::Path;
-use std::process::Command;
 
-use laboratory::{folder, laboratory};
+use laboratory::{can_use_xdp, folder, laboratory};
 use serde_json::Value;
 use support::{thalweg, write};
 use thalweg_testkit::peer;
@@ -44,6 +43,10 @@ fn case(
 
 /// Mistakes that the file shows: `check` finds them on any machine, and `run` before it opens a port.
 fn of_the_file() -> Vec<Case> {
+    [of_xdp(), of_other_kinds()].into_iter().flatten().collect()
+}
+
+fn of_xdp() -> Vec<Case> {
     let pair = |one: &str, other: &str| format!("[input.a]\nxdp = 'near'\n{one}\n{other}");
     vec![
         case(
@@ -82,6 +85,23 @@ fn of_the_file() -> Vec<Case> {
             "one input and one output for each queue",
         ),
         case(
+            "overlap",
+            pair(
+                "queues = 4\nring_size = 64",
+                "[input.b]\nxdp = 'near'\nqueue = 3\nqueues = 2\nring_size = 64",
+            ),
+            (7, 9, "3"),
+            "XDP near, queues 3 to 4: input 'a' in line 1 has it",
+            "one input and one output for each queue",
+        ),
+        case(
+            "rings",
+            "[memory]\nframes = 16384\n[input.a]\nxdp = 'near'\nqueues = 4",
+            (5, 10, "4"),
+            "XDP near, queues 0 to 3: 4 receive rings with 8192 of 16384 frames leave too few",
+            "fewer queues, a smaller ring_size, or frames = 32768 or more in [memory]",
+        ),
+        case(
             "options",
             pair("mode = 'copy'", "[output.o]\nxdp = 'near'\nmode = 'auto'"),
             (6, 8, "'auto'"),
@@ -102,6 +122,11 @@ fn of_the_file() -> Vec<Case> {
             "XDP near, queue 1: 'pass' is not that of input 'a' in line 1, which has the same interface",
             "the same 'pass' in both",
         ),
+    ]
+}
+
+fn of_other_kinds() -> Vec<Case> {
+    vec![
         case(
             "memif-twice",
             "[input.a]\nmemif = 'x'\nrole = 'client'\n[input.b]\nmemif = 'x'\nrole = 'client'\nid = 0",
@@ -176,6 +201,13 @@ fn of_the_machine() -> Vec<Case> {
             one("xdp = 'near'", "queue = 7"),
             (3, 9, "7"),
             "interface near: it has no queue 7, or not in both directions",
+            "one of its queues: ethtool -l near",
+        ),
+        case(
+            "queues",
+            one("xdp = 'near'", "queues = 2\nring_size = 64"),
+            (3, 10, "2"),
+            "interface near: it has no queue 1, or not in both directions",
             "one of its queues: ethtool -l near",
         ),
         case(
@@ -335,17 +367,9 @@ fn files(cases: &[&Case]) -> Vec<(String, String)> {
     cases.iter().map(|case| (format!("{}.toml", case.name), case.ports.clone())).collect()
 }
 
-fn is_root() -> bool {
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root {
-        peer::missing("AF_XDP: root");
-    }
-    is_root
-}
-
 #[test]
 fn what_the_machine_refuses_names_file_line_and_field() {
-    if !is_root() {
+    if !can_use_xdp() {
         return;
     }
     let cases = of_the_machine();
@@ -372,7 +396,7 @@ fn what_the_machine_refuses_names_file_line_and_field() {
 
 #[test]
 fn what_a_user_may_not_do_names_file_line_and_field() {
-    if !is_root() {
+    if !can_use_xdp() {
         return;
     }
     let cases = of_the_user();
@@ -418,7 +442,7 @@ fn what_a_user_may_not_do_names_file_line_and_field() {
 /// Without free huge pages their number is named; with them, that the driver of a veth does not do it.
 #[test]
 fn zero_copy_names_the_huge_pages_that_are_missing_or_the_driver() {
-    if !is_root() {
+    if !can_use_xdp() {
         return;
     }
     let many = "[memory]\nhuge_pages = true\nframes = 1048576\n[input.a]\nxdp = 'near'\n\
@@ -456,7 +480,7 @@ fn zero_copy_names_the_huge_pages_that_are_missing_or_the_driver() {
 /// A run prints how packets pass, without a report as JSON.
 #[test]
 fn a_run_prints_the_mode_that_each_live_port_has_obtained() {
-    if !is_root() {
+    if !can_use_xdp() {
         return;
     }
     let chain = format!("[input.a]\nxdp = 'near'\n[output.o]\ninterface = 'far'\n{WAY}");

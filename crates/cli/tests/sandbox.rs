@@ -216,15 +216,6 @@ const NONE: &str = "0000000000000000";
 /// CAP_NET_ADMIN and CAP_NET_RAW.
 const OF_INTERFACES: &str = "0000000000003000";
 
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output();
-    let is_root = id.is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root {
-        peer::missing("root");
-    }
-    is_root
-}
-
 /// The numbers of the user and group `nobody`.
 fn nobody() -> (u32, u32) {
     let number = |what| {
@@ -241,7 +232,7 @@ const LIVE: &str = "[input.wire]\ninterface = 'lo'\n[output.o]\ncapture = 'out.p
 fn a_live_run_of_root_becomes_its_user_and_one_thread_keeps_what_interfaces_need() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    if !can_confine(path) || !is_root() {
+    if !can_confine(path) || !peer::has_root("other users") {
         return;
     }
     let (user, group) = nobody();
@@ -303,7 +294,7 @@ fn a_live_run_of_root_becomes_its_user_and_one_thread_keeps_what_interfaces_need
 fn a_run_of_another_user_is_confined_too() {
     let folder = folder();
     let path = folder.path();
-    if !can_confine(path) || !is_root() {
+    if !can_confine(path) || !peer::has_root("other users") {
         return;
     }
     let (user, group) = nobody();
@@ -344,7 +335,7 @@ fn files_that_the_user_cannot_write_keep_the_run_from_its_start() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("chain.toml:2:8: there is no user 'no-such-user'"), "{error}");
     assert_eq!(output.status.code(), Some(78));
-    if !is_root() {
+    if !peer::has_root("other users") {
         return;
     }
     let rotate = "rotate = { size_mib = 1 }";

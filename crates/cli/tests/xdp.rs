@@ -4,10 +4,7 @@
 mod laboratory;
 mod support;
 
-use std::process::Command;
-
-use laboratory::{TABLE, folder, is_balanced, laboratory, read};
-use thalweg_testkit::peer;
+use laboratory::{TABLE, can_use_xdp, folder, is_balanced, laboratory, read};
 
 const CHAIN: &str = "routes = 'routes.csv'\n[input.left]\nxdp = 'left'\n[input.right]\nxdp = 'right'\n\
     [output.left]\nxdp = 'left'\n[output.right]\nxdp = 'right'\n[nf.edge]\nkind = 'router'\n\
@@ -23,16 +20,6 @@ const REDIRECTED: &str = "redirected() {\n\
     done\n\
     echo 'no program is attached' >&2\n\
     return 1\n}\n";
-
-/// Whether this user may load programs into the kernel, which the root of another user namespace may
-/// not.
-fn can_use_xdp() -> bool {
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root {
-        peer::missing("AF_XDP: root");
-    }
-    is_root
-}
 
 /// Pings and downloads between two hosts, forwarded in the frames that received them. A first ping
 /// resolves the neighbors, which may take a second on a busy machine. The hosts leave

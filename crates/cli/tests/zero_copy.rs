@@ -284,10 +284,9 @@ fn exchange(output: &mut dyn Output, input: &mut dyn Input, pool: &Arc<Pool>) ->
 /// not.
 fn laboratory(name: &'static str, test: impl FnOnce() + Send + 'static) {
     let run = move || {
-        let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         // SAFETY: takes no pointer; only this thread, which ends with the test, and threads that it starts
         // change their namespace.
-        if !is_root || unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        if !peer::is_root() || unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             peer::missing(&format!("{name}: root"));
             return;
         }

@@ -127,15 +127,21 @@ fn the_packets_of_an_own_kind_pass() {
 }
 
 #[test]
-fn a_kind_that_opens_another_number_of_queues_is_named() {
-    for (queues, opened) in [(0, "0 queues"), (2, "2 queues")] {
-        let plan = load(&format!("count = 1\nqueues = {queues}")).unwrap();
-        let error = run(plan, &RunOptions::default(), &Control::default()).err().unwrap();
-        let error = error.to_string();
-        let message = format!("input 'a': its kind opened {opened}: '1'; expected 1 to 1");
-        // The place is that of the key that has chosen the kind.
-        assert!(error.contains(":2:9: ") && error.ends_with(&message), "{error}");
-    }
+fn a_kind_that_opens_no_queue_is_named() {
+    let plan = load("count = 1\nqueues = 0").unwrap();
+    let error = run(plan, &RunOptions::default(), &Control::default()).err().unwrap().to_string();
+    let message = "input 'a': its kind opened 0 queues: '1'; expected at least 1";
+    // The place is that of the key that has chosen the kind.
+    assert!(error.contains(":2:9: ") && error.ends_with(message), "{error}");
+}
+
+#[test]
+fn an_input_may_have_more_queues_than_the_run_serves_at_the_same_time() {
+    let plan = load("count = 1000\nqueues = 3").unwrap();
+    let report = run(plan, &RunOptions::default(), &Control::default()).unwrap();
+    assert_eq!((report.packets_in, report.packets_out), (3000, 3000));
+    let queues = report.inputs[0].queues.iter();
+    assert!(queues.map(|queue| queue.packets).eq([1000; 3]), "{:?}", report.inputs[0]);
 }
 
 #[test]

@@ -19,6 +19,23 @@ pub fn missing(what: &str) {
     println!("SKIPPED: no {what}");
 }
 
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n")
+}
+
+/// Whether the tests run as root, which `what` needs.
+///
+/// # Panics
+/// When they do not, and peers are required.
+pub fn has_root(what: &str) -> bool {
+    let is_root = is_root();
+    if !is_root {
+        missing(&format!("{what}: root"));
+    }
+    is_root
+}
+
 /// Whether `program`, run with `arguments` that make it print its version or the like, starts;
 /// prints the first line of that.
 ///

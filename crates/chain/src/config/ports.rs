@@ -88,18 +88,19 @@ impl<B: PortBlueprint + ?Sized> PortPlan<B> {
         self.opened = running.opened.clone();
     }
 
-    /// Takes the queues of the port `what`, which was opened for up to `most`.
+    /// Takes the queues of the port `what`, of which there may be `most`.
     fn queues<P: ?Sized>(
         &self,
         what: &str,
         opened: Opened<P>,
-        most: usize,
+        most: Option<usize>,
     ) -> Result<Vec<Box<P>>, IoError> {
         let Opened { queues, mode, events } = opened;
         let found = queues.len();
-        if !(1..=most).contains(&found) {
+        if found == 0 || most.is_some_and(|most| found > most) {
             let port = format!("{what} '{}'", self.name);
-            let what = format!("its kind opened {found} queues; expected 1 to {most}");
+            let expected = most.map_or("at least 1".into(), |most| format!("1 to {most}"));
+            let what = format!("its kind opened {found} queues; expected {expected}");
             return Err(IoError::Port { port, what });
         }
         // It is opened once; a plan that takes the place of this one has its own.
@@ -116,7 +117,7 @@ impl InputPlan {
     pub fn open(&self, opening: &InputOpening<'_>) -> Result<Vec<Box<dyn Input>>, IoError> {
         let opened = self.blueprint.open(opening);
         opened
-            .and_then(|opened| self.queues(INPUT.name, opened, opening.queues))
+            .and_then(|opened| self.queues(INPUT.name, opened, None))
             .map_err(|error| self.placed(error))
     }
 }
@@ -129,7 +130,7 @@ impl OutputPlan {
     pub fn open(&self, opening: &OutputOpening<'_>) -> Result<Vec<Box<dyn Output>>, IoError> {
         let opened = self.blueprint.open(opening);
         opened
-            .and_then(|opened| self.queues(OUTPUT.name, opened, opening.queues))
+            .and_then(|opened| self.queues(OUTPUT.name, opened, Some(opening.queues)))
             .map_err(|error| self.placed(error))
     }
 }

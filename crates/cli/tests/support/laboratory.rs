@@ -9,8 +9,8 @@ use thalweg_testkit::peer;
 
 use crate::support::write;
 
-/// `host NAME NUMBER` makes an interface NAME that leads to a host NAME with the addresses
-/// 10.NUMBER.0.2 and fd0NUMBER::2. `opened NUMBER` waits until that many packet sockets
+/// `host NAME NUMBER [QUEUES]` makes an interface NAME that leads to a host NAME with the addresses
+/// 10.NUMBER.0.2 and fd0NUMBER::2; both ends have so many queues. `opened NUMBER` waits until that many packet sockets
 /// are bound. `pinged HOST COUNT ARGUMENTS...` pings from a host, and prints how many answers have
 /// arrived there: ping itself waits for the last one no longer than twice the longest round trip so far,
 /// which on a busy machine may be too short.
@@ -21,7 +21,8 @@ sysctl -qw net.ipv6.conf.default.disable_ipv6=1
 ip link set lo up
 host() {
     ip netns add $1
-    ip link add $1 type veth peer name eth0 netns $1
+    local queues=${3:+numrxqueues $3 numtxqueues $3}
+    ip link add $1 $queues type veth peer name eth0 netns $1 $queues
     ip link set $1 up
     ip netns exec $1 sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0
     ip -n $1 link set lo up
@@ -75,8 +76,7 @@ pub fn namespaces() -> Command {
     command.args(["--verbose", "--kill-after", "5", &seconds, "unshare"]);
     // All processes of a script end with it.
     command.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root {
+    if !peer::is_root() {
         command.args(["--user", "--map-root-user"]);
     }
     command
@@ -91,6 +91,12 @@ pub fn can_make_namespaces() -> bool {
         peer::missing(&format!("network namespaces: {can:?}"));
     }
     can_it
+}
+
+/// Whether this user may load programs into the kernel, which the root of another user namespace may
+/// not.
+pub fn can_use_xdp() -> bool {
+    peer::has_root("AF_XDP")
 }
 
 /// The output of a script that runs in its own namespaces in `folder`; `None` if namespaces are

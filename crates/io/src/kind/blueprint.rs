@@ -34,7 +34,8 @@ pub struct Overrides {
 pub struct InputOpening<'a> {
     /// The packet memory of the run, into whose frames packets are received.
     pub pool: &'a Arc<Pool>,
-    /// The most queues that the run serves; at least 1.
+    /// The most queues that the run serves at the same time; at least 1. An input that has more, because
+    /// it cannot choose their number, returns all: a worker then serves several in turn.
     pub queues: usize,
     /// What the run requests in place of the section.
     pub overrides: &'a Overrides,
@@ -55,7 +56,7 @@ pub struct OutputOpening<'a> {
 
 /// A port that was opened.
 pub struct Opened<P: ?Sized> {
-    /// Its queues: at least one, and no more than were requested.
+    /// Its queues: at least one, and of an output no more than were requested.
     pub queues: Vec<Box<P>>,
     /// How packets pass, as it was really obtained, in a few words: `TPACKET_V2 ring, promiscuous`.
     pub mode: Option<String>,

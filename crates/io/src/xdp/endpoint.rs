@@ -69,7 +69,8 @@ impl Endpoint {
         others: &[Arc<Self>],
     ) -> Result<Self, IoError> {
         let memory = MemoryAtHand { pool, huge_pages: HugePages::NotRequested };
-        check_memory(settings, memory).map_err(|refusal| refused(&settings.interface, refusal))?;
+        check_memory(settings, 1, memory)
+            .map_err(|refusal| refused(&settings.interface, refusal))?;
         let mut outcome = None;
         for mode in attempts(settings.mode, redirection.attachment()) {
             let bound = bind(settings, index, pool, *mode, others);
@@ -98,7 +99,9 @@ impl Endpoint {
                 // The other end is a host without hardware that would do it.
                 driver(&watch, name).is_ok_and(|driver| driver == "veth")
             }),
-            queue: (settings.queue, queues(name)),
+            queue: settings.queue,
+            queues: 1,
+            available: queues(name),
         };
         let socket = Arc::new(socket);
         let Rings { fill, receive, transmit, completion } = rings;
@@ -206,9 +209,10 @@ fn chunks(pool: &Pool) -> Chunks {
     Chunks { size: pool.frame_size().min(LARGEST_CHUNK) as u32, headroom: HEADROOM }
 }
 
-/// Checks that a queue can have this packet memory.
+/// Checks that this number of queues can have this packet memory.
 pub(super) fn check_memory(
     settings: &XdpSettings,
+    queues: usize,
     memory: MemoryAtHand<'_>,
 ) -> Result<(), Refusal> {
     let (size, frames) = (memory.pool.frame_size(), memory.pool.frames());
@@ -219,14 +223,19 @@ pub(super) fn check_memory(
             format!("frame_size = {SMALLEST_CHUNK} or more in [memory]"),
         ));
     }
-    let ring_size = settings.ring_size;
-    if ring_size as usize > frames / 4 {
-        return Err(Refusal::new(
-            &["ring_size", "memory.frames"],
-            format!(
-                "a receive ring of {ring_size} of {frames} frames leaves too few for packets under way"
+    let waiting = queues * settings.ring_size as usize;
+    if waiting > frames / 4 {
+        let (rings, fewer) = match queues {
+            1 => (format!("a receive ring of {waiting} of {frames} frames leaves"), ""),
+            _ => (
+                format!("{queues} receive rings with {waiting} of {frames} frames leave"),
+                "fewer queues, ",
             ),
-            format!("a smaller ring_size, or frames = {} or more in [memory]", 4 * ring_size),
+        };
+        return Err(Refusal::new(
+            &["ring_size", "queues", "memory.frames"],
+            format!("{rings} too few for packets under way"),
+            format!("{fewer}a smaller ring_size, or frames = {} or more in [memory]", 4 * waiting),
         ));
     }
     match settings.mode {
@@ -336,12 +345,12 @@ fn cannot_bind(settings: &XdpSettings, pool: &Pool, error: &io::Error) -> IoErro
     let XdpSettings { interface: name, queue, mode, .. } = settings;
     let refusal = match error.raw_os_error() {
         Some(libc::EBUSY) => Refusal::new(
-            &["queue"],
+            &["queue", "queues"],
             format!("its queue {queue} is taken by another AF_XDP socket"),
             "a queue that is free",
         ),
         Some(libc::EINVAL) if *queue > 0 => Refusal::new(
-            &["queue"],
+            &["queues", "queue"],
             format!("it has no queue {queue}, or not in both directions"),
             format!("one of its queues: ethtool -l {name}"),
         ),

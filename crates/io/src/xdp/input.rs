@@ -8,7 +8,7 @@ use thalweg_packet::{Batch, DropCounts, Pool};
 
 use super::receiver::Sink;
 use super::registry::Receiving;
-use super::settings::XdpSettings;
+use super::settings::{Obtained, XdpSettings};
 use crate::clock::now;
 use crate::interface::removed;
 use crate::links::KnownMtu;
@@ -63,7 +63,11 @@ impl XdpInput {
 
     /// How packets are received, in a few words.
     pub fn mode(&self) -> String {
-        self.queue.endpoint().obtained.to_string()
+        self.obtained().to_string()
+    }
+
+    pub(super) fn obtained(&self) -> Obtained {
+        self.queue.endpoint().obtained
     }
 
     /// Whether the kernel's counters are due.

@@ -9,7 +9,9 @@ use toml::Spanned;
 
 use super::endpoint::check_memory;
 use super::program::Pass;
-use super::settings::{DEFAULT_PASS, MOST_QUEUES, RING_SIZE, RING_SIZES, XdpMode, XdpSettings};
+use super::settings::{
+    DEFAULT_PASS, MOST_QUEUES, Obtained, RING_SIZE, RING_SIZES, XdpMode, XdpSettings, named,
+};
 use super::{XdpInput, XdpOutput};
 use crate::interface::{check_name, link_of};
 use crate::kind::{
@@ -23,6 +25,7 @@ use crate::port::{Input, IoError, Output};
 const KEYS: &[&str] = &[
     "xdp",
     "queue",
+    "queues",
     "mode",
     "ring_size",
     "busy_poll_us",
@@ -65,10 +68,15 @@ struct Options {
     /// share one socket, and have the same options.
     #[schemars(with = "String")]
     xdp: Spanned<String>,
-    /// The queue of the interface.
+    /// The queue of the interface, or the first of several.
     #[schemars(with = "u32")]
     #[serde(default = "queue")]
     queue: Spanned<u32>,
+    /// How many of its queues, from this one on. An input receives from all of them, an output sends by
+    /// as many as workers can use at the same time.
+    #[schemars(with = "u32")]
+    #[serde(default = "queues")]
+    queues: Spanned<u32>,
     /// How packets pass between the interface and packet memory.
     #[serde(default)]
     mode: XdpMode,
@@ -102,6 +110,10 @@ fn queue() -> Spanned<u32> {
     Spanned::new(0..0, 0)
 }
 
+fn queues() -> Spanned<u32> {
+    Spanned::new(0..0, 1)
+}
+
 fn ring_size() -> Spanned<u32> {
     Spanned::new(0..0, RING_SIZE)
 }
@@ -114,10 +126,12 @@ fn pass() -> Vec<Spanned<String>> {
     DEFAULT_PASS.iter().map(|word| Spanned::new(0..0, (*word).to_owned())).collect()
 }
 
-/// A queue of an interface, of either direction.
-#[derive(PartialEq)]
+/// Queues of an interface, of either direction.
+#[derive(Clone, PartialEq)]
 struct Xdp {
+    /// Those of the first queue, which the others have too.
     settings: XdpSettings,
+    queues: u32,
     on_removal: OnRemoval,
 }
 
@@ -126,6 +140,7 @@ impl Xdp {
         let Options {
             xdp,
             queue,
+            queues,
             mode,
             ring_size,
             busy_poll_us,
@@ -142,6 +157,11 @@ impl Xdp {
         if *queue.get_ref() >= MOST_QUEUES {
             let message = format!("'queue' is {}", queue.get_ref());
             refuse(queue.span(), message, format!("0 to {}", MOST_QUEUES - 1));
+        }
+        let (first, count) = (*queue.get_ref(), *queues.get_ref());
+        let most = MOST_QUEUES.saturating_sub(first).max(1);
+        if !(1..=most).contains(&count) {
+            refuse(queues.span(), format!("'queues' is {count}"), format!("1 to {most}"));
         }
         let size = *ring_size.get_ref();
         if !RING_SIZES.contains(&size) || !size.is_power_of_two() {
@@ -167,7 +187,7 @@ impl Xdp {
         }
         let settings = XdpSettings {
             interface: xdp.into_inner(),
-            queue: queue.into_inner(),
+            queue: first,
             mode,
             ring_size: size,
             busy_poll_us,
@@ -176,20 +196,43 @@ impl Xdp {
             complete_checksums,
             pass: kept,
         };
-        Ok(Self { settings, on_removal })
+        Ok(Self { settings, queues: count, on_removal })
+    }
+
+    /// Opens up to `most` of the queues, each by `open`.
+    fn open_each<Q>(
+        &self,
+        most: usize,
+        open: impl Fn(&XdpSettings) -> Result<Q, IoError> + Sync,
+    ) -> Result<Vec<Q>, IoError>
+    where
+        Q: Send,
+    {
+        let first = self.settings.queue;
+        let numbers = (first..first + self.queues).take(most);
+        let of = |queue| open(&XdpSettings { queue, ..self.settings.clone() });
+        outside::privileged(|| numbers.map(of).collect())
+    }
+
+    /// Whether a port has a queue that the other one has, too.
+    fn overlaps(&self, other: &Self) -> bool {
+        let range = |port: &Self| port.settings.queue..port.settings.queue + port.queues;
+        let (own, others) = (range(self), range(other));
+        own.start < others.end && others.start < own.end
     }
 }
 
 impl PortBlueprint for Xdp {
     fn describe(&self) -> String {
-        match self.settings.queue {
-            0 => format!("interface {}", self.settings.interface),
-            queue => format!("interface {}, queue {queue}", self.settings.interface),
+        let XdpSettings { interface, queue, .. } = &self.settings;
+        match (*queue, self.queues as usize) {
+            (0, 1) => format!("interface {interface}"),
+            (queue, queues) => format!("interface {interface}, {}", named(queue, queues)),
         }
     }
 
     fn title(&self) -> String {
-        self.settings.title()
+        self.settings.title(self.queues as usize)
     }
 
     fn is_same(&self, other: &dyn PortBlueprint) -> bool {
@@ -197,7 +240,8 @@ impl PortBlueprint for Xdp {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { zero_copy: true, ..Capabilities::default() }
+        let queues = self.queues as usize;
+        Capabilities { queues, zero_copy: true, ..Capabilities::default() }
     }
 
     fn link(&self) -> Option<Link> {
@@ -217,32 +261,35 @@ impl PortBlueprint for Xdp {
     }
 
     fn check_with(&self, other: &Neighbour<'_>) -> Result<(), Refusal> {
-        let Some(Self { settings, .. }) = other.blueprint.downcast() else { return Ok(()) };
-        if settings.queue == self.settings.queue {
-            self.settings.check_queue(settings, other.name, other.same_direction)
+        let Some(port) = other.blueprint.downcast::<Self>() else { return Ok(()) };
+        if self.overlaps(port) {
+            self.settings.check_queue(&port.settings, other.name, other.same_direction)
         } else {
-            self.settings.check_program(settings, other.name)
+            self.settings.check_program(&port.settings, other.name)
         }
     }
 
     fn check_memory(&self, memory: MemoryAtHand<'_>) -> Result<(), Refusal> {
-        check_memory(&self.settings, memory)
+        check_memory(&self.settings, self.queues as usize, memory)
     }
 }
 
 impl InputBlueprint for Xdp {
+    /// Opens all queues: packets of one that is not opened go to the kernel.
     fn open(&self, opening: &InputOpening<'_>) -> Result<Opened<dyn Input>, IoError> {
-        let (settings, pool) = (self.settings.clone(), opening.pool.clone());
+        let (port, pool) = (self.clone(), opening.pool.clone());
         let mtu = Arc::<KnownMtu>::default();
         let known = mtu.clone();
         let open = move || {
-            let input = outside::privileged(|| XdpInput::open(&settings, &pool))?;
-            Ok::<_, IoError>(input.with_mtu(known.clone()))
+            let of = |settings: &XdpSettings| XdpInput::open(settings, &pool);
+            let inputs = port.open_each(usize::MAX, of)?;
+            Ok::<Vec<_>, IoError>(each(inputs, |input| input.with_mtu(known.clone())))
         };
-        let input = open()?;
-        let mode = input.mode();
-        let opened = Opened::single(Box::new(input) as Box<dyn Input>, mode);
-        let reopen = Box::new(move || Ok(vec![Box::new(open()?) as _]));
+        let inputs = open()?;
+        let obtained: Vec<_> = inputs.iter().map(XdpInput::obtained).collect();
+        let boxed = |inputs| each(inputs, |input| Box::new(input) as Box<dyn Input>);
+        let opened = Opened::of(boxed(inputs), Obtained::describe(&obtained));
+        let reopen = Box::new(move || open().map(boxed));
         let (name, on_removal) = (&*self.settings.interface, self.on_removal);
         let shows_drops = true;
         links::inputs(Following { name, mtu, on_removal, shows_drops, opened, reopen })
@@ -251,19 +298,26 @@ impl InputBlueprint for Xdp {
 
 impl OutputBlueprint for Xdp {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let (settings, pool) = (self.settings.clone(), opening.pool.clone());
+        let (port, pool, most) = (self.clone(), opening.pool.clone(), opening.queues);
         let mtu = Arc::<KnownMtu>::default();
         let known = mtu.clone();
         let open = move || {
-            let output = outside::privileged(|| XdpOutput::open(&settings, &pool))?;
-            Ok::<_, IoError>(output.with_mtu(known.clone()))
+            let of = |settings: &XdpSettings| XdpOutput::open(settings, &pool);
+            let outputs = port.open_each(most, of)?;
+            Ok::<Vec<_>, IoError>(each(outputs, |output| output.with_mtu(known.clone())))
         };
-        let output = open()?;
-        let mode = output.mode();
-        let opened = Opened::single(Box::new(output) as Box<dyn Output>, mode);
-        let reopen = Box::new(move || Ok(vec![Box::new(open()?) as _]));
+        let outputs = open()?;
+        let obtained: Vec<_> = outputs.iter().map(XdpOutput::obtained).collect();
+        let boxed = |outputs| each(outputs, |output| Box::new(output) as Box<dyn Output>);
+        let opened = Opened::of(boxed(outputs), Obtained::describe(&obtained));
+        let reopen = Box::new(move || open().map(boxed));
         let (name, on_removal) = (&*self.settings.interface, self.on_removal);
         let shows_drops = false;
         links::outputs(Following { name, mtu, on_removal, shows_drops, opened, reopen })
     }
+}
+
+/// What `of` makes of each queue.
+fn each<Q, R>(queues: Vec<Q>, of: impl Fn(Q) -> R) -> Vec<R> {
+    queues.into_iter().map(of).collect()
 }

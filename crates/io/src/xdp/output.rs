@@ -7,7 +7,7 @@ use thalweg_packet::wire::header_len;
 use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Pool};
 
 use super::registry::Sending;
-use super::settings::XdpSettings;
+use super::settings::{Obtained, XdpSettings};
 use crate::interface::{mtu, removed};
 use crate::links::KnownMtu;
 use crate::outgoing::{Packets, link_len};
@@ -64,7 +64,11 @@ impl XdpOutput {
 
     /// How packets are sent, in a few words.
     pub fn mode(&self) -> String {
-        self.queue.endpoint().obtained.to_string()
+        self.obtained().to_string()
+    }
+
+    pub(super) fn obtained(&self) -> Obtained {
+        self.queue.endpoint().obtained
     }
 
     /// Sends packets.

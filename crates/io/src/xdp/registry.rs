@@ -79,7 +79,7 @@ impl Lease {
         let (mut open, key) = (open(), (number, settings.queue));
         if let Some(shared) = open.queues.get_mut(&key) {
             let endpoint = &shared.endpoint;
-            let refused = |refusal: Refusal| refusal.of(settings.title());
+            let refused = |refusal: Refusal| refusal.of(settings.title(1));
             let taken = &mut shared.taken[direction as usize];
             let other = if *taken { direction } else { direction.other() }.name();
             let other = format!("another {other}");
@@ -120,7 +120,7 @@ impl Open {
         index: u32,
     ) -> Result<Arc<Redirection>, IoError> {
         if let Some(redirection) = self.redirections.get(&index).and_then(Weak::upgrade) {
-            let refused = |refusal: Refusal| refusal.of(settings.title());
+            let refused = |refusal: Refusal| refusal.of(settings.title(1));
             return redirection.check(settings).map_err(refused).map(|()| redirection);
         }
         let redirection = Arc::new(Redirection::attach(settings, index)?);

@@ -93,7 +93,9 @@ pub fn replay(data: &[u8]) {
         ring_size: SIZE,
         busy_poll_us: 0,
         completes_checksums: true,
-        queue: (0, None),
+        queue: 0,
+        queues: 1,
+        available: None,
     };
     let (fill, receive) = (kernel.fill.producer(), kernel.receive.consumer());
     let (transmit, completion) = (kernel.transmit.producer(), kernel.completion.consumer());

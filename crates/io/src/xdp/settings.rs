@@ -102,7 +102,7 @@ impl XdpSettings {
         same_direction: bool,
     ) -> Result<(), Refusal> {
         if same_direction {
-            return Err(Refusal::taken(&["queue"], named, "queue"));
+            return Err(Refusal::taken(&["queue", "queues"], named, "queue"));
         }
         let options: [(_, &[_]); 7] = [
             (self.mode == other.mode, &["mode"]),
@@ -127,9 +127,17 @@ impl XdpSettings {
         Refusal::unless_same(&options, named, "interface")
     }
 
-    /// What it is, for messages: `XDP eth1, queue 0`.
-    pub(super) fn title(&self) -> String {
-        format!("XDP {}, queue {}", self.interface, self.queue)
+    /// What `queues` queues from it on are, for messages: `XDP eth1, queue 0`.
+    pub(super) fn title(&self, queues: usize) -> String {
+        format!("XDP {}, {}", self.interface, named(self.queue, queues))
+    }
+}
+
+/// `queue 0`, or `queues 0 to 3`: that many from the `first` on.
+pub(super) fn named(first: u32, queues: usize) -> String {
+    match queues {
+        1 => format!("queue {first}"),
+        _ => format!("queues {first} to {}", first as usize + queues - 1),
     }
 }
 
@@ -145,16 +153,40 @@ pub(super) struct Obtained {
     pub(super) busy_poll_us: u32,
     /// Whether checksums that a sender has left to hardware are completed.
     pub(super) completes_checksums: bool,
-    /// Its number, and how many receive queues the interface has if that is known.
-    pub(super) queue: (u32, Option<u32>),
+    /// Its number.
+    pub(super) queue: u32,
+    /// How many queues of the port this is about, from it on.
+    pub(super) queues: usize,
+    /// How many receive queues the interface has, if that is known.
+    pub(super) available: Option<u32>,
+}
+
+impl Obtained {
+    /// What all queues of a port have obtained, in a few words.
+    pub(super) fn describe(all: &[Self]) -> Option<String> {
+        let (first, others) = all.split_first()?;
+        // The first one registers packet memory, and the others share it.
+        let last = others.last().unwrap_or(first);
+        let is_alike = |other: &&Self| {
+            **other == Self { queue: other.queue, shares_memory: other.shares_memory, ..*first }
+        };
+        if others.iter().all(|other| is_alike(&other)) {
+            return Some(Self { queue: first.queue, queues: all.len(), ..*last }.to_string());
+        }
+        Some(all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
 }
 
 impl fmt::Display for Obtained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, multi_buffer, shares_memory, ring_size, busy_poll_us, queue, .. } = *self;
+        let Self { mode, multi_buffer, shares_memory, ring_size, busy_poll_us, .. } = *self;
         write!(f, "AF_XDP, {}, rings with {ring_size} slots", mode.name())?;
-        if let (queue, Some(queues @ 2..)) = queue {
-            write!(f, ", queue {queue} of {queues}")?;
+        let available = self.available.filter(|available| *available > 1);
+        if self.queues > 1 || available.is_some() {
+            write!(f, ", {}", named(self.queue, self.queues))?;
+        }
+        if let Some(available) = available {
+            write!(f, " of {available}")?;
         }
         if self.completes_checksums {
             write!(f, ", checksums completed")?;
