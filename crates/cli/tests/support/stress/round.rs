@@ -1,6 +1,7 @@
 //! A round: one run, its traffic, its reloads, its end, and what has to be true of it then.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -18,7 +19,7 @@ use super::outcome::check;
 use super::pipes::{Shared, open, read};
 use super::random::Random;
 use super::traffic::Traffic;
-use super::waited::Waited;
+use super::waited::{Waited, shown};
 use crate::support::{command, pipe, write};
 
 /// How long a run may take to start, and a reload: a kernel is compiled.
@@ -92,7 +93,7 @@ pub fn round(
         let mut round = Round { folder, frame: frame.clone(), shared, child, random, done };
         let outcome = round.drive(end);
         if outcome.is_err() {
-            write_threads(folder, &round.child);
+            write_threads(folder, round.child.id(), "threads");
         }
         // Whatever happened, its threads end.
         let _ = round.child.kill();
@@ -123,14 +124,16 @@ pub fn round(
     Ok(())
 }
 
-/// Leaves a file with what each thread of the run does, if the machine has a debugger: a run that stands
-/// still seldom does so again.
-fn write_threads(folder: &Path, child: &Child) {
-    let file = File::create(folder.join("threads")).expect("the folder takes a file");
+/// Leaves a file with what each thread of a process does, with backtraces if the machine has a debugger: a run
+/// that stands still seldom does so again.
+fn write_threads(folder: &Path, process: u32, name: &str) {
+    let mut file = File::create(folder.join(name)).expect("the folder takes a file");
+    let _ = file.write_all(shown(process).as_bytes());
     let mut debugger = Command::new("timeout");
     debugger.args(["60", "gdb", "--batch", "-ex", "thread apply all backtrace", "--pid"]);
-    let debugger = debugger.arg(child.id().to_string()).stdin(Stdio::null());
-    let _ = debugger.stdout(file).stderr(Stdio::null()).status();
+    let debugger = debugger.arg(process.to_string()).stdin(Stdio::null());
+    let errors = file.try_clone().map_or_else(|_| Stdio::null(), Stdio::from);
+    let _ = debugger.stdout(file).stderr(errors).status();
 }
 
 fn count_places(done: &mut Done, generation: &Generation) {
@@ -175,6 +178,7 @@ impl Round<'_> {
         let mut waited = Waited::new();
         while child.try_wait().map_err(|e| e.to_string())?.is_none() {
             if waited.for_any(&[child.id(), self.child.id()]) > START {
+                write_threads(self.folder, child.id(), "threads-of-ctl");
                 let _ = child.kill();
                 return Err(format!("{arguments:?}: no answer for {START:?}"));
             }
