@@ -10,35 +10,51 @@ use thalweg_packet::wire::tcp_flags::{ACK, PSH, SYN};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{Batch, Decapsulate, Lanes, Nanoseconds, Pool};
 
-const CLIENT: ([u8; 6], &str) = ([2, 0, 0, 0, 0, 1], "10.1.0.2");
-const SERVER: ([u8; 6], &str) = ([2, 0, 0, 0, 0, 2], "203.0.113.2");
+const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+/// Addresses of client and server.
+const V4: [&str; 2] = ["10.1.0.2", "203.0.113.2"];
+const V6: [&str; 2] = ["fd01::2", "2001:db8::2"];
+/// Their ports.
+const PORTS: [u16; 2] = [40_000, 80];
 /// Bytes of payload in a segment.
 const SIZE: u16 = 1000;
 
-/// A segment between client and server.
-fn segment(to_server: bool, segment: TcpSegment, payload: &[u8]) -> Vec<u8> {
-    let ((mac, ip), (to_mac, to_ip)) = if to_server { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
-    let builder = PacketBuilder::new(mac, to_mac).ip(ip.parse().unwrap(), to_ip.parse().unwrap());
-    builder.ipv4_id(7, true).tcp(segment).build(payload)
+/// What a test sends: by IPv6, by TCP, and a long packet of the client instead of the server.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    is_v6: bool,
+    is_tcp: bool,
+    to_server: bool,
 }
 
-/// A handshake, and a request of `payload`.
-fn connection(payload: &[u8]) -> ([Vec<u8>; 3], Vec<u8>) {
-    let (client, server) = (40_000, 80);
-    let of = |src_port, dst_port, seq, ack, flags| TcpSegment {
-        src_port,
-        dst_port,
-        seq,
-        ack,
-        flags,
-        window: u16::MAX,
-    };
-    let handshake = [
-        segment(true, of(client, server, 100, 0, SYN), b""),
-        segment(false, of(server, client, 500, 101, SYN | ACK), b""),
-        segment(true, of(client, server, 101, 501, ACK), b""),
-    ];
-    (handshake, segment(true, of(client, server, 101, 501, ACK | PSH), payload))
+impl Case {
+    fn all() -> impl Iterator<Item = Self> {
+        let of = |n: u32| Self { is_v6: n & 1 > 0, is_tcp: n & 2 == 0, to_server: n & 4 == 0 };
+        (0..8).map(of)
+    }
+
+    /// A packet between client and server; TCP with these numbers and flags.
+    fn packet(self, to_server: bool, (seq, ack, flags): (u32, u32, u8), payload: &[u8]) -> Vec<u8> {
+        let (from, to) = if to_server { (0, 1) } else { (1, 0) };
+        let ips = (if self.is_v6 { V6 } else { V4 }).map(|ip| ip.parse().unwrap());
+        let builder = PacketBuilder::new(MACS[from], MACS[to]).ip(ips[from], ips[to]);
+        let builder = builder.ipv4_id(7, true);
+        let (src_port, dst_port, window) = (PORTS[from], PORTS[to], u16::MAX);
+        let tcp = TcpSegment { src_port, dst_port, seq, ack, flags, window };
+        if self.is_tcp { builder.tcp(tcp) } else { builder.udp(src_port, dst_port) }.build(payload)
+    }
+
+    /// A handshake, or first datagrams, and a long packet with `payload`.
+    fn packets(self, payload: &[u8]) -> ([Vec<u8>; 3], Vec<u8>) {
+        let first = if self.is_tcp { b"".as_slice() } else { b"hello" };
+        let first = [
+            self.packet(true, (100, 0, SYN), first),
+            self.packet(false, (500, 101, SYN | ACK), first),
+            self.packet(true, (101, 501, ACK), first),
+        ];
+        let numbers = if self.to_server { (101, 501) } else { (501, 101) };
+        (first, self.packet(self.to_server, (numbers.0, numbers.1, ACK | PSH), payload))
+    }
 }
 
 /// An NF, and the packets on the wire that have left it.
@@ -65,7 +81,8 @@ impl Way {
         let mut batch = Batch::new(self.pool.clone());
         let lane = batch.push_super(long.len(), SIZE).unwrap();
         batch.bytes_mut(lane).copy_from_slice(long);
-        if is_whole {
+        batch.parse(Lanes::ALL, Decapsulate::No);
+        if is_whole && self.nf.takes_whole(&batch, lane) {
             self.process(batch);
         } else {
             let mut of_wire = Batch::new(self.pool.clone());
@@ -107,9 +124,7 @@ fn options(folder: &Path, kind: &str) -> Option<String> {
         path.display().to_string()
     };
     Some(match kind {
-        "acl" => {
-            "default = 'deny'\nrules = ['permit tcp,tp_dst=80', 'permit tcp,tp_src=80']".into()
-        }
+        "acl" => "default = 'permit'\nrules = ['deny tcp,tp_dst=81', 'deny udp,tp_dst=81']".into(),
         "filter" => "rules = ['drop tcp,tp_dst=81']".into(),
         "nat" => "inside = ['10.0.0.0/8']\nexternal = ['192.0.2.1']".into(),
         "monitor" => format!("json = '{}'", folder.join("flows.json").display()),
@@ -120,12 +135,20 @@ fn options(folder: &Path, kind: &str) -> Option<String> {
         "router" => {
             format!(
                 "routes = '{}'\n[ports.out]\nmac = '02:00:00:00:00:09'\n",
-                write("table.txt", "0.0.0.0/0 192.0.2.9 out\n192.0.2.9/32 direct out\n")
-            ) + "neighbors = { '192.0.2.9' = '02:00:00:00:00:0a' }"
+                write(
+                    "table.txt",
+                    "0.0.0.0/0 192.0.2.9 out\n192.0.2.9/32 direct out\n\
+                     ::/0 fd09::9 out\nfd09::9/128 direct out\n"
+                )
+            ) + "neighbors = { '192.0.2.9' = '02:00:00:00:00:0a', 'fd09::9' = '02:00:00:00:00:0a' }"
         }
         "nids" => format!(
             "rules = ['{}']\nalerts = '{}'",
-            write("a.rules", "alert tcp any any -> any any (content:\"needle\"; sid:1;)\n"),
+            write(
+                "a.rules",
+                "alert ip any any -> any any (content:\"needle\"; sid:1;)\n\
+                 alert udp any any -> any any (content:\"begin\"; depth:5; dsize:<1001; sid:2;)\n"
+            ),
             folder.join("alerts.json").display()
         ),
         _ => return None,
@@ -141,31 +164,41 @@ fn blueprint(kind: &Kind, folder: &Path) -> Option<Box<dyn Blueprint>> {
 
 #[test]
 fn a_super_packet_and_its_segments_leave_alike() {
-    // Across the border of two segments.
     let mut payload = vec![b'.'; 20_500];
+    // Across the border of two segments, and at the start of two.
     payload[2997..3003].copy_from_slice(b"needle");
-    let (handshake, long) = connection(&payload);
-    let mut tried = Vec::new();
-    for kind in built_in_kinds().nfs.iter().filter(|kind| kind.takes_supers) {
-        let figures = [true, false].map(|is_whole| {
-            let folder = tempfile::tempdir().unwrap();
-            let mut way = Way::new(&*blueprint(kind, folder.path())?);
-            way.send(&handshake, Some((&long, is_whole)));
-            Some((way.left, way.nf.figures()))
-        });
-        let [Some((whole, of_whole)), Some((pieces, of_pieces))] = figures else { continue };
-        assert_eq!(whole.len(), 3 + 21, "{}", kind.name);
-        assert_eq!(whole, pieces, "{}", kind.name);
-        if kind.name == "monitor" {
-            assert_eq!(of_whole, of_pieces, "it counts what is on the wire");
+    payload[5000..5005].copy_from_slice(b"begin");
+    payload[7000..7005].copy_from_slice(b"begin");
+    for case in Case::all() {
+        let (first, long) = case.packets(&payload);
+        let mut tried = Vec::new();
+        for kind in built_in_kinds().nfs.iter().filter(|kind| kind.takes_supers) {
+            let what = (kind.name, case);
+            let figures = [true, false].map(|is_whole| {
+                let folder = tempfile::tempdir().unwrap();
+                let mut way = Way::new(&*blueprint(kind, folder.path())?);
+                way.send(&first, Some((&long, is_whole)));
+                Some((way.left, way.nf.figures()))
+            });
+            let [Some((whole, of_whole)), Some((pieces, of_pieces))] = figures else { continue };
+            // Packets from outside are for the inside only by the external address.
+            if kind.name != "nat" || case.is_v6 {
+                assert_eq!(whole.len(), 3 + 21, "{what:?}");
+            }
+            assert_eq!(whole, pieces, "{what:?}");
+            if kind.name == "monitor" {
+                assert_eq!(of_whole, of_pieces, "{case:?}: it counts what is on the wire");
+            }
+            if kind.name == "nids" {
+                // A stream has what is across a border, and datagrams begin with what they begin with.
+                let alerts = |of: &[(&str, u64)]| of.iter().find(|f| f.0 == "alerts").unwrap().1;
+                let expected = if case.is_tcp { 1 } else { 2 };
+                assert_eq!([&of_whole, &of_pieces].map(|of| alerts(of)), [expected; 2], "{case:?}");
+            }
+            tried.push(kind.name);
         }
-        if kind.name == "nids" {
-            let alerts = |of: &[(&str, u64)]| of.iter().find(|f| f.0 == "alerts").unwrap().1;
-            assert_eq!((alerts(&of_whole), alerts(&of_pieces)), (1, 1));
-        }
-        tried.push(kind.name);
+        let expected =
+            ["acl", "defrag", "filter", "monitor", "nat", "nids", "refrag", "router", "tunnel"];
+        assert_eq!(tried, expected);
     }
-    let expected =
-        ["acl", "defrag", "filter", "monitor", "nat", "nids", "refrag", "router", "tunnel"];
-    assert_eq!(tried, expected);
 }

@@ -11,6 +11,7 @@ use crate::device::Halves;
 use crate::forwarding::Queues;
 use crate::observe::{Audience, Observed};
 use crate::parts::Split;
+use crate::supers::Pieces;
 use crate::tally::{Asked, Run, Tally};
 
 /// The batches that a worker receives at once, which keep together on their way, and the packets
@@ -47,7 +48,7 @@ pub(crate) struct Burst {
     /// How far it is in a divided NF.
     pub(crate) split: Split,
     /// For the pieces of super-packets; empty, reused.
-    pub(crate) pieces: Option<Batch>,
+    pub(crate) pieces: Option<Pieces>,
 }
 
 /// A request that NFs and outputs write what they hold.

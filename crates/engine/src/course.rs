@@ -38,9 +38,9 @@ impl Seat {
         let blueprint = &plan.nfs[usize::from(nf.0)].blueprint;
         let number = (4 * workers).next_power_of_two().min(parts::MOST);
         match may_divide.then(|| blueprint.divide(number)).flatten() {
-            Some(Division { parts, whole, bucket }) => Self {
+            Some(Division { parts, whole, bucket, takes_whole }) => Self {
                 member: Member::new(nf, whole),
-                parts: Some(Parts::new(nf, parts, bucket, &plan.pool)),
+                parts: Some(Parts::new(nf, parts, (bucket, takes_whole), &plan.pool)),
             },
             None => Self { member: Member::new(nf, blueprint.instance()), parts: None },
         }
@@ -76,7 +76,7 @@ pub(crate) fn divisible(plan: &Plan, workers: usize) -> Vec<bool> {
     divisible
 }
 
-/// Whether an NF processes all super-packets that come to it.
+/// Whether an NF itself says which super-packets it processes.
 fn takes_supers(plan: &Plan, nf: NfIndex) -> bool {
     plan.pool.large_frames() == 0 || plan.nfs[usize::from(nf.0)].kind.takes_supers
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use thalweg_chain::{NfIndex, OnOverload, Overload};
-use thalweg_nf::{BUCKETS, BucketOf, Emitted, Note, Part};
+use thalweg_chain::{NfIndex, OnOverload, Overload, Routing};
+use thalweg_nf::{BUCKETS, BucketOf, Emitted, Note, Part, WholeOf};
 use thalweg_packet::{DropReason, Lanes, Pool};
 
 use crate::burst::Burst;
 use crate::counters::NfCounters;
 use crate::overload;
+use crate::supers::Cut;
 use crate::tally::Tally;
 use crate::turn::InTurn;
 use crate::visit::{Visit, process};
@@ -22,6 +23,8 @@ pub(crate) struct Parts {
     pub(crate) nf: NfIndex,
     parts: Vec<InTurn<PartAtWork>>,
     bucket: BucketOf,
+    /// Which super-packets they process whole.
+    takes_whole: WholeOf,
     /// What they do with late packets.
     pub(crate) overload: Option<Overload>,
 }
@@ -44,6 +47,8 @@ pub(crate) struct Split {
     /// parts.
     order: [u8; MOST],
     rounds: Vec<SplitRound>,
+    /// What the segmentation of super-packets counts, until a part has it.
+    cut: Cut,
     /// Notes for the whole, each with the numbers of its round and lane.
     notes: Vec<(usize, usize, Note)>,
 }
@@ -62,14 +67,15 @@ impl Parts {
     pub(crate) fn new(
         nf: NfIndex,
         parts: Vec<Box<dyn Part>>,
-        bucket: BucketOf,
+        (bucket, takes_whole): (BucketOf, WholeOf),
         pool: &Arc<Pool>,
     ) -> Self {
         let at_work = |part| {
             let (counters, emitted) = (NfCounters::new(), Emitted::new(pool.clone()));
             InTurn::new(PartAtWork { part, counters, emitted, at_work: false }, 1)
         };
-        Self { nf, parts: parts.into_iter().map(at_work).collect(), bucket, overload: None }
+        let parts = parts.into_iter().map(at_work).collect();
+        Self { nf, parts, bucket, takes_whole, overload: None }
     }
 
     /// Begins with burst 0 of each of this many lines. No burst is under way.
@@ -85,8 +91,13 @@ impl Parts {
 
     /// Lets each part whose turn it is process its packets of `burst`; returns whether any did, and
     /// whether all have.
-    pub(crate) fn serve(&self, burst: &mut Burst, watch: &mut Watch) -> (bool, bool) {
-        let left = burst.split.left.unwrap_or_else(|| self.split(burst, watch));
+    pub(crate) fn serve(
+        &self,
+        routing: &Routing,
+        burst: &mut Burst,
+        watch: &mut Watch,
+    ) -> (bool, bool) {
+        let left = burst.split.left.unwrap_or_else(|| self.split(routing, burst, watch));
         let mut now = left;
         for number in burst.split.order {
             let number = usize::from(number);
@@ -94,6 +105,7 @@ impl Parts {
                 continue;
             }
             if let Some(mut part) = self.parts[number].enter(burst.line, burst.number) {
+                std::mem::take(&mut burst.split.cut).count(&mut part.counters);
                 part.serve(self.nf, number, burst, self.overload.as_ref());
                 burst.count(|tally| tally.add_nf(self.nf, &part.counters));
                 now &= !(1 << number);
@@ -104,27 +116,34 @@ impl Parts {
     }
 
     /// Divides the packets of a burst that wait for the NF; returns the parts that have to serve it.
-    fn split(&self, burst: &mut Burst, watch: &mut Watch) -> u32 {
-        let Burst { rounds, split, .. } = burst;
-        split.rounds.clear();
-        split.rounds.resize(rounds.len(), SplitRound::default());
-        let mut bytes = [0; MOST];
-        for (round, split) in rounds.iter_mut().zip(&mut split.rounds) {
+    fn split(&self, routing: &Routing, burst: &mut Burst, watch: &mut Watch) -> u32 {
+        burst.split.rounds.clear();
+        let (mut bytes, mut cut, mut at) = ([0; MOST], Cut::default(), 0);
+        // Rounds of segments are added behind, and are divided too.
+        while let Some(round) = burst.rounds.get_mut(at) {
+            let mut split = SplitRound::default();
             let waiting = round.queues.take(self.nf);
-            if waiting.is_empty() {
-                continue;
+            if !waiting.is_empty() {
+                round.hops += 1;
+                watch.parse(|| round.batch.parse_changed());
+                let is_cut = |lane: &usize| !(self.takes_whole)(&round.batch, *lane);
+                let supers = round.batch.supers().and(waiting).into_iter().filter(is_cut).collect();
+                let lanes = burst.segment_supers(at, [waiting, supers], self.nf, &mut cut, routing);
+                let batch = &burst.rounds[at].batch;
+                for lane in lanes {
+                    let bucket = usize::from((self.bucket)(batch, lane));
+                    let part = bucket * self.parts.len() / BUCKETS;
+                    split.lanes[part].insert(lane);
+                    bytes[part] += batch.packet_len(lane);
+                }
             }
-            round.hops += 1;
-            watch.parse(|| round.batch.parse_changed());
-            for lane in waiting {
-                let bucket = usize::from((self.bucket)(&round.batch, lane));
-                let part = bucket * self.parts.len() / BUCKETS;
-                split.lanes[part].insert(lane);
-                bytes[part] += round.batch.packet_len(lane);
-            }
+            burst.split.rounds.push(split);
+            at += 1;
         }
-        split.order = std::array::from_fn(|part| part as u8);
-        split.order.sort_by_key(|part| bytes[usize::from(*part)]);
+        burst.split.cut = cut;
+        let order = &mut burst.split.order;
+        *order = std::array::from_fn(|part| part as u8);
+        order.sort_by_key(|part| bytes[usize::from(*part)]);
         (1 << self.parts.len()) - 1
     }
 

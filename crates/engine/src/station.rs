@@ -14,6 +14,7 @@ use crate::forwarding::{Lost, Queues};
 use crate::guard::{self, Place};
 use crate::overload;
 use crate::parts::Split;
+use crate::supers::Cut;
 use crate::visit::{Visit, end_nf, process};
 use crate::watch::Watch;
 
@@ -110,16 +111,22 @@ impl Station {
                 continue;
             }
             let Member { nf, function, counters, takes_supers, .. } = &mut self.members[member];
-            let batch = &round.batch;
+            let batch = &mut round.batch;
             let mut supers = batch.supers().and(lanes);
-            if *takes_supers && !supers.is_empty() {
+            if !supers.is_empty() {
+                batch.parse_changed();
+            }
+            if *takes_supers {
                 let is_cut = |lane: &usize| !function.takes_whole(batch, *lane);
                 supers = supers.into_iter().filter(is_cut).collect();
             }
             let lanes = if supers.is_empty() {
                 lanes
             } else {
-                burst.segment_supers(at, [lanes, supers], *nf, counters, routing)
+                let mut cut = Cut::default();
+                let lanes = burst.segment_supers(at, [lanes, supers], *nf, &mut cut, routing);
+                cut.count(counters);
+                lanes
             };
             if !lanes.is_empty() {
                 return Some((member, lanes));

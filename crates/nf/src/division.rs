@@ -10,6 +10,10 @@ use crate::function::NetworkFunction;
 /// Returns the bucket of the packet in a lane, which is parsed.
 pub type BucketOf = Box<dyn Fn(&Batch, usize) -> u16 + Send + Sync>;
 
+/// Whether parts process the super-packet in a lane whole, as
+/// [`NetworkFunction::takes_whole`] does.
+pub type WholeOf = Box<dyn Fn(&Batch, usize) -> bool + Send + Sync>;
+
 /// What a part of an NF leaves for the whole to settle.
 pub type Note = Box<dyn Any + Send>;
 
@@ -28,6 +32,8 @@ pub struct Division {
     pub whole: Box<dyn NetworkFunction>,
     /// The bucket of each packet.
     pub bucket: BucketOf,
+    /// Which super-packets the parts process whole; they get the segments of others.
+    pub takes_whole: WholeOf,
 }
 
 /// A part of a divided NF.

@@ -49,10 +49,11 @@ pub trait NetworkFunction: Any + Send {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>);
 
     /// Whether it processes the super-packet of `lane` whole: called for NFs of kinds that take
-    /// super-packets ([`Kind::takes_supers`](crate::Kind)), before they process it. The lane may not be
+    /// super-packets ([`Kind::takes_supers`](crate::Kind)), before they process it. The lane is
     /// parsed. An NF gets the segments of others.
     ///
-    /// The default is those without a tunnel. An NF that leaves what is in a tunnel alone takes others
+    /// The default is those without a tunnel. Segments of UDP are datagrams, each a message of its own: an NF
+    /// that looks into payloads must not take them whole. An NF that leaves what is in a tunnel alone takes others
     /// too; the outermost header then is not that of the transport that is segmented.
     fn takes_whole(&self, batch: &Batch, lane: usize) -> bool {
         batch.meta.inner_len[lane] == 0

@@ -25,7 +25,7 @@ pub mod toolkit;
 
 pub use blueprint::{Blueprint, BuildError, Environment, Renewal};
 pub use context::{Context, Verdict, Verdicts};
-pub use division::{BucketOf, Division, Note, Part};
+pub use division::{BucketOf, Division, Note, Part, WholeOf};
 pub use emitted::{Emitted, Made};
 pub use function::{NetworkFunction, NfError};
 pub use grain::Grain;

@@ -173,6 +173,7 @@ impl Blueprint for TestBlueprint {
             bucket: Box::new(|batch, lane| {
                 (Tag::of(batch.bytes(lane)).flow.wrapping_mul(389) % BUCKETS as u32) as u16
             }),
+            takes_whole: Box::new(|_, _| true),
         })
     }
 

@@ -204,7 +204,7 @@ fn walk(
         }
         let parts = stages.parts[at].as_ref();
         if let Some(parts) = parts {
-            let (some, all) = parts.serve(burst, watch);
+            let (some, all) = parts.serve(&stages.routing, burst, watch);
             moved |= some;
             if !all {
                 return Walk { moved, waits: true };

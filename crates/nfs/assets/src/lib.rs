@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
+use thalweg_packet::wire::ip_proto::TCP;
 use thalweg_packet::{Batch, Lanes};
 use thalweg_source::SourceError;
 
@@ -152,6 +153,11 @@ impl NetworkFunction for Assets {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, _context: &mut Context<'_>) {
         let known = self.fingerprints.load();
         self.watcher.batch(&known, batch, lanes);
+    }
+
+    /// Those of UDP are several datagrams, each a message of its own.
+    fn takes_whole(&self, batch: &Batch, lane: usize) -> bool {
+        batch.meta.inner_len[lane] == 0 && batch.headers(lane).has_transport(TCP)
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {

@@ -1,5 +1,6 @@
 //! The firewall: from packets to flows, and from verdicts to what happens to packets.
 
+use thalweg_packet::wire::ip_proto::TCP;
 use thalweg_packet::wire::tcp_flags::{FIN, RST};
 use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseconds};
 
@@ -45,6 +46,11 @@ impl NetworkFunction for Firewall {
             self.hold.leave(batch, lane, context);
         }
         self.write();
+    }
+
+    /// Those of UDP are several datagrams, each a message of its own.
+    fn takes_whole(&self, batch: &Batch, lane: usize) -> bool {
+        batch.meta.inner_len[lane] == 0 && batch.headers(lane).has_transport(TCP)
     }
 
     fn export_state(&self, writer: &mut StateWriter<'_>) -> Result<(), StateError> {

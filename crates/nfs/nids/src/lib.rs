@@ -52,6 +52,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thalweg_packet::wire::ip_proto::TCP;
 use thalweg_packet::{BATCH, Batch, Lanes, Nanoseconds};
 use thalweg_source::{SourceError, counted};
 use toml::Spanned;
@@ -301,6 +302,7 @@ impl Blueprint for NidsBlueprint {
             parts: cores.iter().map(part).collect(),
             whole: Box::new(self.whole(cores, Some(self.teller()))),
             bucket: Box::new(move |batch, lane| Conversation::bucket_of(batch, lane, steering)),
+            takes_whole: Box::new(is_stream),
         })
     }
 
@@ -436,15 +438,20 @@ impl Nids {
     }
 }
 
+/// Whether a packet is of TCP, as it is inspected: in its tunnel with `decapsulate`. The payload of such a
+/// super-packet is a part of a stream, whereas that of others is several datagrams, of which rules see each
+/// alone.
+fn is_stream(batch: &Batch, lane: usize) -> bool {
+    batch.headers(lane).has_transport(TCP)
+}
+
 impl NetworkFunction for Nids {
     fn process(&mut self, batch: &mut Batch, lanes: Lanes, context: &mut Context<'_>) {
         self.inspect(batch, lanes, None, context);
     }
 
-    /// With `decapsulate` it inspects the inner packet of a tunnel, whose payload is whole in a super-packet;
-    /// without, the outer one, as one datagram: that of a divided NF cannot be segmented for it.
-    fn takes_whole(&self, _batch: &Batch, _lane: usize) -> bool {
-        true
+    fn takes_whole(&self, batch: &Batch, lane: usize) -> bool {
+        is_stream(batch, lane)
     }
 
     fn settle(&mut self, note: Note) {
