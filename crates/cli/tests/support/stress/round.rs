@@ -25,6 +25,9 @@ use crate::support::{command, pipe, write};
 /// How long a run may take to start, and a reload: a kernel is compiled.
 const START: Duration = Duration::from_secs(120);
 
+/// After how long an answer is late: what the run does then is kept for a failure.
+const LATE: Duration = Duration::from_secs(20);
+
 /// How runs end, in turn.
 pub const ENDS: [&str; 4] = ["inputs closed", "SIGTERM", "ctl stop", "SIGKILL"];
 
@@ -175,9 +178,14 @@ impl Round<'_> {
             with_sockets(self.folder, &[&["ctl", "-s", "stress"], arguments].concat());
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| e.to_string())?;
-        let mut waited = Waited::new();
+        let (mut waited, mut is_late) = (Waited::new(), false);
         while child.try_wait().map_err(|e| e.to_string())?.is_none() {
-            if waited.for_any(&[child.id(), self.child.id()]) > START {
+            let time = waited.for_any(&[child.id(), self.child.id()]);
+            // What it waits for may be over when it fails.
+            if time > LATE && !std::mem::replace(&mut is_late, true) {
+                write_threads(self.folder, self.child.id(), "threads-when-late");
+            }
+            if time > START {
                 write_threads(self.folder, child.id(), "threads-of-ctl");
                 let _ = child.kill();
                 return Err(format!("{arguments:?}: no answer for {START:?}"));
