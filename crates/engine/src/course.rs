@@ -40,7 +40,7 @@ impl Seat {
         match may_divide.then(|| blueprint.divide(number)).flatten() {
             Some(Division { parts, whole, bucket, takes_whole }) => Self {
                 member: Member::new(nf, whole),
-                parts: Some(Parts::new(nf, parts, (bucket, takes_whole), &plan.pool)),
+                parts: Some(Parts::new(nf, parts, bucket, takes_whole, &plan.pool)),
             },
             None => Self { member: Member::new(nf, blueprint.instance()), parts: None },
         }

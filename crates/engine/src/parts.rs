@@ -67,7 +67,8 @@ impl Parts {
     pub(crate) fn new(
         nf: NfIndex,
         parts: Vec<Box<dyn Part>>,
-        (bucket, takes_whole): (BucketOf, WholeOf),
+        bucket: BucketOf,
+        takes_whole: WholeOf,
         pool: &Arc<Pool>,
     ) -> Self {
         let at_work = |part| {
@@ -126,9 +127,9 @@ impl Parts {
             if !waiting.is_empty() {
                 round.hops += 1;
                 watch.parse(|| round.batch.parse_changed());
-                let is_cut = |lane: &usize| !(self.takes_whole)(&round.batch, *lane);
-                let supers = round.batch.supers().and(waiting).into_iter().filter(is_cut).collect();
-                let lanes = burst.segment_supers(at, [waiting, supers], self.nf, &mut cut, routing);
+                let takes_whole = &self.takes_whole;
+                let lanes =
+                    burst.segment_supers((at, waiting), takes_whole, self.nf, &mut cut, routing);
                 let batch = &burst.rounds[at].batch;
                 for lane in lanes {
                     let bucket = usize::from((self.bucket)(batch, lane));

@@ -111,23 +111,11 @@ impl Station {
                 continue;
             }
             let Member { nf, function, counters, takes_supers, .. } = &mut self.members[member];
-            let batch = &mut round.batch;
-            let mut supers = batch.supers().and(lanes);
-            if !supers.is_empty() {
-                batch.parse_changed();
-            }
-            if *takes_supers {
-                let is_cut = |lane: &usize| !function.takes_whole(batch, *lane);
-                supers = supers.into_iter().filter(is_cut).collect();
-            }
-            let lanes = if supers.is_empty() {
-                lanes
-            } else {
-                let mut cut = Cut::default();
-                let lanes = burst.segment_supers(at, [lanes, supers], *nf, &mut cut, routing);
-                cut.count(counters);
-                lanes
-            };
+            let takes_whole =
+                |batch: &Batch, lane| *takes_supers && function.takes_whole(batch, lane);
+            let mut cut = Cut::default();
+            let lanes = burst.segment_supers((at, lanes), takes_whole, *nf, &mut cut, routing);
+            cut.count(counters);
             if !lanes.is_empty() {
                 return Some((member, lanes));
             }

@@ -39,20 +39,27 @@ pub(crate) struct Pieces {
 }
 
 impl Burst {
-    /// Segments the super-packets `supers` of `lanes`, which are parsed and wait in round number `at` for an NF;
-    /// returns the lanes ahead of the first one. The packets behind it go with its segments into rounds
-    /// behind this one, so that they stay in order, and wait there for the NF.
+    /// Segments the super-packets of `lanes`, which wait in round number `at` for an NF, but for those that it
+    /// `takes_whole`; returns the lanes ahead of the first one. The packets behind it go with its segments into
+    /// rounds behind this one, so that they stay in order, and wait there for the NF.
     ///
     /// The NF counts the segments as generated, less the super-packets: they are added to `cut`.
     pub(crate) fn segment_supers(
         &mut self,
-        at: usize,
-        [lanes, supers]: [Lanes; 2],
+        (at, lanes): (usize, Lanes),
+        takes_whole: impl Fn(&Batch, usize) -> bool,
         nf: NfIndex,
         cut: &mut Cut,
         routing: &Routing,
     ) -> Lanes {
-        let supers = supers.and(lanes);
+        let batch = &mut self.rounds[at].batch;
+        let supers = batch.supers().and(lanes);
+        if supers.is_empty() {
+            return lanes;
+        }
+        batch.parse_changed();
+        let is_cut = |lane: &usize| !takes_whole(batch, *lane);
+        let supers: Lanes = supers.into_iter().filter(is_cut).collect();
         let Some(first) = supers.lowest() else { return lanes };
         let before = lanes.and(Lanes::first(first));
         let pool = self.rounds[at].batch.pool();
@@ -146,7 +153,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use thalweg_chain::RouteDecider;
-    use thalweg_nf::{BucketOf, Context, Part, WholeOf};
+    use thalweg_nf::{Context, Part};
     use thalweg_packet::write::{PacketBuilder, TcpSegment};
     use thalweg_packet::{Pool, PortIndex};
 
@@ -207,8 +214,7 @@ mod tests {
     fn segments_take_the_place_of_super_packets_in_order() {
         let (pool, routing, mut burst) = burst(&[10, 20, 45_500, 30, 2000, 40], 128);
         let (lanes, mut cut) = (burst.rounds[0].batch.lanes(), Cut::default());
-        let supers = burst.rounds[0].batch.supers();
-        let before = burst.segment_supers(0, [lanes, supers], NF, &mut cut, &routing);
+        let before = burst.segment_supers((0, lanes), |_, _| false, NF, &mut cut, &routing);
         assert_eq!(before, Lanes::first(2));
         assert_eq!(burst.rounds[0].batch.lanes(), before, "the others have moved");
         let mut expected = vec![(2, 1000); 45];
@@ -224,7 +230,7 @@ mod tests {
     fn super_packets_behind_one_that_is_segmented_move_whole() {
         let (_pool, routing, mut burst) = burst(&[2000, 10, 3500, 20, 4500], 128);
         let (lanes, mut cut) = (burst.rounds[0].batch.lanes(), Cut::default());
-        let before = burst.segment_supers(0, [lanes, Lanes::one(2)], NF, &mut cut, &routing);
+        let before = burst.segment_supers((0, lanes), |_, lane| lane != 2, NF, &mut cut, &routing);
         assert_eq!(before, Lanes::first(2));
         assert_eq!(burst.rounds[0].batch.supers(), Lanes::one(0));
         let [_, behind] = &mut burst.rounds[..] else { panic!("two rounds") };
@@ -254,8 +260,8 @@ mod tests {
         batch.meta.in_port = [PortIndex(7); thalweg_packet::BATCH];
         batch.parse(inside.into_iter().collect(), Decapsulate::Yes);
         batch.parse(Lanes::one(outside), Decapsulate::No);
-        let (lanes, supers) = (batch.lanes(), batch.supers());
-        burst.segment_supers(0, [lanes, supers], NF, &mut Cut::default(), &routing);
+        let (lanes, mut cut) = (batch.lanes(), Cut::default());
+        burst.segment_supers((0, lanes), |_, _| false, NF, &mut cut, &routing);
         let lens: Vec<_> = waiting(&mut burst).into_iter().map(|(_, len)| len).collect();
         assert_eq!(lens, [1000, 1000, 500, 20, short.len() - 42]);
     }
@@ -285,8 +291,7 @@ mod tests {
         };
         let bucket = move |batch: &Batch, lane: usize| u16::from(content(batch, lane) & 1) << 11;
         let takes_whole = |batch: &Batch, lane: usize| batch.packet_len(lane) > 10_000;
-        let of_packets: (BucketOf, WholeOf) = (Box::new(bucket), Box::new(takes_whole));
-        let mut parts = Parts::new(NF, parts, of_packets, &pool);
+        let mut parts = Parts::new(NF, parts, Box::new(bucket), Box::new(takes_whole), &pool);
         parts.begin(1);
         let served = parts.serve(&routing, &mut burst, &mut Watch::default());
         assert_eq!(served, (true, true));
@@ -306,8 +311,7 @@ mod tests {
         // An NF has made something else of the second.
         burst.rounds[0].batch.bytes_mut(1)[12..14].fill(0xff);
         let (lanes, mut cut) = (burst.rounds[0].batch.lanes(), Cut::default());
-        let supers = burst.rounds[0].batch.supers();
-        let before = burst.segment_supers(0, [lanes, supers], NF, &mut cut, &routing);
+        let before = burst.segment_supers((0, lanes), |_, _| false, NF, &mut cut, &routing);
         assert!(before.is_empty());
         assert_eq!(waiting(&mut burst).len(), 3);
         // The second has the fourth frame.

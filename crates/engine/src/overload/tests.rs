@@ -109,7 +109,7 @@ fn served(
         // Half of the early packets and half of the late ones are in each part.
         let bucket = |batch: &Batch, lane: usize| u16::from(batch.bytes(lane)[0] & 2) << 10;
         let mut parts =
-            Parts::new(nf, parts.into(), (Box::new(bucket), Box::new(|_, _| true)), &pool);
+            Parts::new(nf, parts.into(), Box::new(bucket), Box::new(|_, _| true), &pool);
         parts.overload = overload;
         assert_eq!(parts.serve(&routing, &mut burst, watch), (true, true));
         station.settle(&routing, &mut burst);
