@@ -100,7 +100,6 @@ impl Endpoint {
                 driver(&watch, name).is_ok_and(|driver| driver == "veth")
             }),
             queue: settings.queue,
-            queues: 1,
             available: queues(name),
         };
         let socket = Arc::new(socket);

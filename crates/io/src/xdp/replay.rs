@@ -94,7 +94,6 @@ pub fn replay(data: &[u8]) {
         busy_poll_us: 0,
         completes_checksums: true,
         queue: 0,
-        queues: 1,
         available: None,
     };
     let (fill, receive) = (kernel.fill.producer(), kernel.receive.consumer());

@@ -155,8 +155,6 @@ pub(super) struct Obtained {
     pub(super) completes_checksums: bool,
     /// Its number.
     pub(super) queue: u32,
-    /// How many queues of the port this is about, from it on.
-    pub(super) queues: usize,
     /// How many receive queues the interface has, if that is known.
     pub(super) available: Option<u32>,
 }
@@ -166,24 +164,26 @@ impl Obtained {
     pub(super) fn describe(all: &[Self]) -> Option<String> {
         let (first, others) = all.split_first()?;
         // The first one registers packet memory, and the others share it.
-        let last = others.last().unwrap_or(first);
-        let is_alike = |other: &&Self| {
-            **other == Self { queue: other.queue, shares_memory: other.shares_memory, ..*first }
+        let shares_memory = others.last().unwrap_or(first).shares_memory;
+        let is_alike = |other: &Self| {
+            *other == Self { queue: other.queue, shares_memory: other.shares_memory, ..*first }
         };
-        if others.iter().all(|other| is_alike(&other)) {
-            return Some(Self { queue: first.queue, queues: all.len(), ..*last }.to_string());
+        if !others.iter().all(is_alike) {
+            return Some(all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
         }
-        Some(all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        let mut text = String::new();
+        let of_all = Self { shares_memory, ..*first };
+        of_all.write(&mut text, all.len()).expect("a string takes all");
+        Some(text)
     }
-}
 
-impl fmt::Display for Obtained {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Writes what `queues` queues from this one on have obtained.
+    fn write(&self, f: &mut impl fmt::Write, queues: usize) -> fmt::Result {
         let Self { mode, multi_buffer, shares_memory, ring_size, busy_poll_us, .. } = *self;
         write!(f, "AF_XDP, {}, rings with {ring_size} slots", mode.name())?;
         let available = self.available.filter(|available| *available > 1);
-        if self.queues > 1 || available.is_some() {
-            write!(f, ", {}", named(self.queue, self.queues))?;
+        if queues > 1 || available.is_some() {
+            write!(f, ", {}", named(self.queue, queues))?;
         }
         if let Some(available) = available {
             write!(f, " of {available}")?;
@@ -201,6 +201,12 @@ impl fmt::Display for Obtained {
             write!(f, ", busy poll {busy_poll_us} us")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Obtained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, 1)
     }
 }
 
