@@ -12,15 +12,6 @@ const CHAIN: &str = "routes = 'routes.csv'\n[input.left]\nxdp = 'left'\n[input.r
     ipv6 = 'fd01::1'\nresolve = true\n[nf.edge.ports.right]\nmac = '02:00:00:00:00:02'\n\
     ip = '10.2.0.1'\nipv6 = 'fd02::1'\nresolve = true\n";
 
-/// `redirected NUMBER` waits until that many interfaces have an XDP program.
-const REDIRECTED: &str = "redirected() {\n\
-    for _ in $(seq 100); do\n\
-        [ $(ip link | grep -c 'xdp') -lt $1 ] || { sleep 0.2; return 0; }\n\
-        sleep 0.1\n\
-    done\n\
-    echo 'no program is attached' >&2\n\
-    return 1\n}\n";
-
 /// Pings and downloads between two hosts, forwarded in the frames that received them. A first ping
 /// resolves the neighbors, which may take a second on a busy machine. The hosts leave
 /// checksums to hardware that does not exist; the driver has them segment packets themselves.
@@ -37,7 +28,7 @@ fn hosts_reach_each_other_by_af_xdp() {
         ];
         let folder = folder(&files);
         let script = format!(
-            "{REDIRECTED}host left 1; host right 2\n\
+            "host left 1; host right 2\n\
              $THALWEG run chain.toml --workers {workers} --json > report.json & run=$!\nredirected 2\n\
              for to in 10.2.0.2 fd02::2; do\n\
                  for _ in $(seq 20); do\n\
@@ -83,18 +74,16 @@ fn the_host_keeps_arp_and_ssh() {
     let chain = "[input.left]\nxdp = 'left'\nmode = 'generic'\n[output.o]\ndiscard = true\n\
         [[route]]\npath = ['ingress', 'egress']\n";
     let folder = folder(&[("chain.toml", chain)]);
-    let script = format!(
-        "{REDIRECTED}host left 1\nip addr add 10.1.0.1/24 dev left\n\
+    let script = "host left 1\nip addr add 10.1.0.1/24 dev left\n\
          for port in 22 23; do\n\
              python3 -m http.server --bind 10.1.0.1 $port > /dev/null 2>&1 &\n\
              until bash -c \"exec 3<>/dev/tcp/10.1.0.1/$port\" 2> /dev/null; do sleep 0.1; done\n\
          done\n\
          $THALWEG run chain.toml --json > report.json & run=$!\nredirected 1\n\
-         reach() {{ ip netns exec left timeout 2 bash -c \"exec 3<>/dev/tcp/10.1.0.1/$1\" 2> /dev/null; }}\n\
+         reach() { ip netns exec left timeout 2 bash -c \"exec 3<>/dev/tcp/10.1.0.1/$1\" 2> /dev/null; }\n\
          reach 22 && echo ssh\nreach 23 || echo no telnet\n\
-         kill -INT $run\nwait $run\nreach 23 && echo telnet\n"
-    );
-    let Some(told) = laboratory(folder.path(), &script) else { return };
+         kill -INT $run\nwait $run\nreach 23 && echo telnet\n";
+    let Some(told) = laboratory(folder.path(), script) else { return };
     assert_eq!(told, "ssh\nno telnet\ntelnet\n");
     let report = read(folder.path(), "report.json");
     is_balanced(&report);
@@ -113,8 +102,7 @@ fn programs_end_cleanly() {
         ("routes.csv", "*,ingress,edge\n*,edge,egress\n"),
     ];
     let folder = folder(&files);
-    let script = format!(
-        "{REDIRECTED}host left 1; host right 2\n\
+    let script = "host left 1; host right 2\n\
          $THALWEG run chain.toml > /dev/null & run=$!\nredirected 2\n\
          $THALWEG run chain.toml --no-control 2> taken.err || echo refused with $?\n\
          kill -KILL $run\nwait $run || true\n\
@@ -123,9 +111,8 @@ fn programs_end_cleanly() {
          sleep 1\nip link del right\nwait $run || echo ended with $?\n\
          kill $ping || true\n\
          setpriv --bounding-set=-all --inh-caps=-all $THALWEG run chain.toml 2> right.err ||\n\
-         echo refused with $?\n"
-    );
-    let Some(told) = laboratory(folder.path(), &script) else { return };
+         echo refused with $?\n";
+    let Some(told) = laboratory(folder.path(), script) else { return };
     assert_eq!(told, "refused with 1\nended with 1\nrefused with 78\n");
     let text = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
     assert!(

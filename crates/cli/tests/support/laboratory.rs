@@ -10,8 +10,8 @@ use thalweg_testkit::peer;
 use crate::support::write;
 
 /// `host NAME NUMBER [QUEUES]` makes an interface NAME that leads to a host NAME with the addresses
-/// 10.NUMBER.0.2 and fd0NUMBER::2; both ends have so many queues. `opened NUMBER` waits until that many packet sockets
-/// are bound. `pinged HOST COUNT ARGUMENTS...` pings from a host, and prints how many answers have
+/// 10.NUMBER.0.2 and fd0NUMBER::2; both ends have so many queues. `opened NUMBER` waits until that many packet
+/// sockets are bound, `redirected NUMBER` until that many interfaces have an XDP program. `pinged HOST COUNT ARGUMENTS...` pings from a host, and prints how many answers have
 /// arrived there: ping itself waits for the last one no longer than twice the longest round trip so far,
 /// which on a busy machine may be too short.
 const PRELUDE: &str = r#"
@@ -53,6 +53,14 @@ opened() {
         sleep 0.1
     done
     echo "the sockets are not bound" >&2
+    return 1
+}
+redirected() {
+    for _ in $(seq 100); do
+        [ $(ip link | grep -c 'xdp') -lt $1 ] || { sleep 0.2; return 0; }
+        sleep 0.1
+    done
+    echo 'no program is attached' >&2
     return 1
 }
 "#;
