@@ -136,6 +136,9 @@ need_nvrtc() {
     exit 1
 }
 
+# Does the loader find the library $1?
+has_library() { ldconfig -p | grep -F "$1 " >/dev/null; }
+
 # The programs that tests hold our output against.
 need_peers() {
     local missing=()
@@ -146,7 +149,8 @@ need_peers() {
     have ping || missing+=(iputils-ping)
     have sysctl || missing+=(procps)
     have ovs-ofctl || missing+=(openvswitch-common)
-    # An OpenCL device on the processor.
+    # An OpenCL device on the processor, and the library that finds it, on which Debian's package does not depend.
+    has_library libOpenCL.so.1 || missing+=(ocl-icd-libopencl1)
     [ -e /etc/OpenCL/vendors/pocl.icd ] || missing+=(pocl-opencl-icd)
     have dot || missing+=(graphviz)
     /usr/bin/python3 -c 'import scapy.all, cryptography, jsonschema' 2>/dev/null ||

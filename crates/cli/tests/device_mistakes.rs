@@ -129,7 +129,7 @@ fn hidden(folder: &Path, variable: &str, value: &Path) -> [String; 2] {
 fn without_opencl_one_line_names_what_is_missing() {
     let folder = folder();
     let f = folder.path();
-    let remedy = "install the driver of your GPU, or pocl-opencl-icd for the processor";
+    let remedy = "install the driver of your GPU, or ocl-icd-libopencl1 and pocl-opencl-icd for the processor";
     // What the system finds first is no library.
     let libraries = f.join("libraries");
     fs::create_dir(&libraries).unwrap();
