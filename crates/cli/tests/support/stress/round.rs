@@ -183,6 +183,7 @@ impl Round<'_> {
             let time = waited.for_any(&[child.id(), self.child.id()]);
             // What it waits for may be over when it fails.
             if time > LATE && !std::mem::replace(&mut is_late, true) {
+                write_threads(self.folder, child.id(), "threads-of-ctl-when-late");
                 write_threads(self.folder, self.child.id(), "threads-when-late");
             }
             if time > START {
