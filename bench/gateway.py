@@ -2,7 +2,7 @@
 """How fast does a live gateway forward packets, beside the kernel's own forwarding?
 
     bench/gateway.py [--rounds 5] [--seconds 4] [--thalweg PROGRAM] [--also PROGRAM]
-                     [--poll-us 200 20000]
+                     [--poll-us 20 200]
 
 Makes two hosts in network namespaces and a gateway between them, over veth pairs. The gateway is the
 kernel (ip_forward) or `examples/live-gateway` (a filter, a nat and a router), in turn. Prints medians of
@@ -17,6 +17,8 @@ It needs root or unprivileged user namespaces, and all processors of the machine
 import argparse
 import json
 import os
+import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -156,9 +158,13 @@ def main():
     if options.also:
         programs["also"] = (str(built(options.also)), CHAIN)
     for poll_us in options.poll_us:
-        chain = Path(f"/run/polling-{poll_us}.toml")
-        chain.write_text(f'include = ["{CHAIN.resolve()}"]\n[run]\npoll_us = {poll_us}\n')
-        programs[f"thalweg, poll_us = {poll_us}"] = (thalweg, chain)
+        folder = Path(f"/run/polling-{poll_us}")
+        shutil.copytree(CHAIN.parent, folder)
+        text, count = re.subn(r"^poll_us = \d+", f"poll_us = {poll_us}", CHAIN.read_text(), flags=re.MULTILINE)
+        if count != 1:
+            sys.exit(f"{CHAIN}: expected one line with poll_us")
+        (folder / CHAIN.name).write_text(text)
+        programs[f"thalweg, poll_us = {poll_us}"] = (thalweg, folder / CHAIN.name)
     rounds = {name: [] for name in programs}
     for _ in range(options.rounds):
         for name, (program, chain) in programs.items():
