@@ -102,6 +102,9 @@ fn a_capture_passes_by_dpdk_as_it_is() {
     let (report, code, error) = support::report(folder.path(), &arguments);
     assert_eq!((code, report["packets_out"].as_u64()), (0, Some(1000)), "{report} {error}");
     is_balanced(&report);
+    let counters = |direction: &str| &report[direction][0]["device_counters"];
+    assert_eq!(counters("inputs")["rx_good_packets"], 1000, "{report}");
+    assert_eq!(counters("outputs")["tx_good_packets"], 1000, "{report}");
     let bytes = |name| {
         let read = std::fs::read(folder.path().join(name)).unwrap();
         // Behind the header of the file, and without the times.

@@ -18,7 +18,7 @@ pub(crate) fn metrics(subject: &Subject, report: &Report, api: &Counted) -> Metr
     metrics.extend(of_run(subject, report));
     metrics.extend(of_workers(&report.by_worker));
     metrics.push(of_modes(&report.inputs, &report.outputs));
-    metrics.push(of_links(&report.inputs, &report.outputs));
+    metrics.extend(of_links(&report.inputs, &report.outputs));
     metrics.extend(of_inputs(&report.inputs));
     metrics.extend(of_outputs(&report.outputs));
     metrics.extend(of_nfs(&report.nfs));
@@ -41,10 +41,10 @@ fn by(
     family: Family,
     labels: &[Label<'_>],
     label: &'static str,
-    counts: &IndexMap<&'static str, u64>,
+    counts: &IndexMap<impl AsRef<str>, u64>,
 ) -> Family {
     counts.iter().fold(family, |family, (name, count)| {
-        family.sample(&[labels, &[(label, name)]].concat(), *count as f64)
+        family.sample(&[labels, &[(label, name.as_ref())]].concat(), *count as f64)
     })
 }
 
@@ -126,12 +126,19 @@ fn of_workers(workers: &[WorkerReport]) -> [Family; 6] {
     families
 }
 
+/// All ports, with what they are.
+fn ports<'a>(
+    inputs: &'a [PortReport],
+    outputs: &'a [PortReport],
+) -> impl Iterator<Item = (&'static str, &'a PortReport)> {
+    let inputs = inputs.iter().map(|port| ("input", port));
+    inputs.chain(outputs.iter().map(|port| ("output", port)))
+}
+
 /// How packets pass at each port, as it was really obtained.
 fn of_modes(inputs: &[PortReport], outputs: &[PortReport]) -> Family {
     let family = Family::new(Kind::Info, "thalweg_port", "How packets pass at a port.");
-    let inputs = inputs.iter().map(|port| ("input", port));
-    let outputs = outputs.iter().map(|port| ("output", port));
-    inputs.chain(outputs).fold(family, |family, (direction, port)| match &port.mode {
+    ports(inputs, outputs).fold(family, |family, (direction, port)| match &port.mode {
         Some(mode) => {
             let labels = [("direction", direction), ("port", &*port.name), ("mode", &**mode)];
             family.sample(&labels, 1.0)
@@ -140,18 +147,28 @@ fn of_modes(inputs: &[PortReport], outputs: &[PortReport]) -> Family {
     })
 }
 
-/// What has happened to the interface of each port.
-fn of_links(inputs: &[PortReport], outputs: &[PortReport]) -> Family {
-    let family = counter(
-        "thalweg_port_link_events",
-        "Events of the network interface of a port, such as that it went down.",
-    );
-    let inputs = inputs.iter().map(|port| ("input", port));
-    let outputs = outputs.iter().map(|port| ("output", port));
-    inputs.chain(outputs).fold(family, |family, (direction, port)| {
+/// What has happened to the interface of each port, and the counters of its device.
+fn of_links(inputs: &[PortReport], outputs: &[PortReport]) -> [Family; 2] {
+    let mut families = [
+        counter(
+            "thalweg_port_link_events",
+            "Events of the network interface or device of a port, such as that it went down.",
+        ),
+        // Drivers count what they like: some of these may shrink.
+        gauge(
+            "thalweg_port_device_counter",
+            "Counters of the DPDK device of a port, as its driver names them.",
+        ),
+    ];
+    for (direction, port) in ports(inputs, outputs) {
         let labels = [("direction", direction), ("port", &*port.name)];
-        by(family, &labels, "event", &port.link_events)
-    })
+        let [events, counters] = families;
+        families = [
+            by(events, &labels, "event", &port.link_events),
+            by(counters, &labels, "counter", &port.device_counters),
+        ];
+    }
+    families
 }
 
 fn of_inputs(inputs: &[PortReport]) -> [Family; 7] {

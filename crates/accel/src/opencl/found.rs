@@ -20,7 +20,8 @@ pub(crate) const WITH_LAUNCHES: &str =
     "with launches = \"auto\" in [memory], NFs run on it in launches";
 
 /// How to get OpenCL, for messages.
-const REMEDY: &str = "install the driver of your GPU, or ocl-icd-libopencl1 and pocl-opencl-icd for the processor";
+const REMEDY: &str =
+    "install the driver of your GPU, or ocl-icd-libopencl1 and pocl-opencl-icd for the processor";
 
 /// A device.
 #[derive(Clone, Debug)]

@@ -38,6 +38,11 @@ pub struct PortReport {
     /// count some in both. Absent if there are none, and in the intervals of a run.
     #[serde(skip_serializing_if = "is_none")]
     pub device_drops: u64,
+    /// The counters of a DPDK device that are not 0, by the names that its driver gives them (xstats): those
+    /// of receipt for an input, those of sending (`tx_`) for an output. Absent for other ports, and in the
+    /// intervals of a run.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub device_counters: IndexMap<String, u64>,
     /// The counts of each of its queues, in their order; absent if it has one, and in the intervals of a
     /// run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -90,6 +95,7 @@ pub(super) fn ports<B: PortBlueprint + ?Sized>(
         filtered: counts.passed_over.filtered,
         drops: by_name(&counts.drops),
         device_drops: plan.events().and_then(LinkEvents::device_drops).unwrap_or(0),
+        device_counters: device_counters(plan.events()),
         queues: if queues.len() < 2 {
             Vec::new()
         } else {
@@ -101,6 +107,10 @@ pub(super) fn ports<B: PortBlueprint + ?Sized>(
         is_live: plan.is_live(),
     };
     plans.iter().zip(&totals.ports).zip(&totals.queues).map(of).collect()
+}
+
+fn device_counters(events: Option<&LinkEvents>) -> IndexMap<String, u64> {
+    events.map(LinkEvents::device_counters).into_iter().flatten().collect()
 }
 
 fn link_events(events: Option<&LinkEvents>) -> IndexMap<&'static str, u64> {

@@ -194,6 +194,7 @@ fn port_since(before: Option<&PortReport>, after: &PortReport) -> PortReport {
         filtered: since(|port| port.filtered),
         drops: counts_since(before.map(|before| &before.drops), &after.drops),
         device_drops: 0,
+        device_counters: IndexMap::new(),
         queues: Vec::new(),
         copied: None,
         link_events: counts_since(before.map(|before| &before.link_events), &after.link_events),

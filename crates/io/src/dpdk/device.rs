@@ -11,8 +11,10 @@ use thalweg_source::outside;
 use super::binding::{self, Counts, Facts, Mbufs, Purse, Setup};
 use super::log;
 use super::settings::DpdkSettings;
+use super::wire::{Follower, Wire};
 use crate::interface::{self, PacketSocket, driver, mtu};
 use crate::kind::Link;
+use crate::links::LinkEvents;
 use crate::port::IoError;
 
 /// Frames that a driver may want at once, for each queue.
@@ -21,7 +23,7 @@ pub(super) const RESERVE: usize = 128;
 const LINK_LEN: usize = 22;
 /// Bytes that a driver leaves free before a packet (`RTE_PKTMBUF_HEADROOM`).
 const DRIVER_HEADROOM: usize = 128;
-/// The MTU of a device of which it is unknown, in bytes.
+/// The MTU of an interface of which it is unknown, in bytes.
 const MTU: usize = 1500;
 
 /// What is open.
@@ -53,8 +55,9 @@ pub(super) struct Device {
     pub(super) mbufs: Arc<Mbufs>,
     facts: Facts,
     descriptors: u16,
-    /// Bound to the interface without receiving, which shows whether it exists.
-    watch: Option<PacketSocket>,
+    wire: Arc<Wire>,
+    /// Ends before the device is closed.
+    follower: Option<Follower>,
     /// Whether checksums that a sender has left to hardware are completed.
     pub(super) completes_checksums: bool,
 }
@@ -83,7 +86,15 @@ impl Device {
         };
         let completes_checksums = settings.complete_checksums.unwrap_or_else(is_veth);
         let settings = settings.clone();
-        Ok(Self { settings, port, mbufs, facts, descriptors, watch, completes_checksums })
+        let interface = watch.zip(name.map(str::to_owned));
+        let wire = Arc::new(Wire::new(port, interface));
+        let follower = None;
+        let mut device =
+            Self { settings, port, mbufs, facts, descriptors, wire, follower, completes_checksums };
+        let started = Follower::start(&device.settings, &device.wire);
+        device.follower =
+            Some(started.map_err(|e| refused(format!("cannot start a thread: {e}")))?);
+        Ok(device)
     }
 
     /// How packets pass, in a few words.
@@ -106,18 +117,12 @@ impl Device {
 
     /// The longest packet that it sends, from the network header on, in bytes.
     pub(super) fn mtu(&self) -> usize {
-        let of_interface = self.watch.as_ref().zip(self.settings.device.interface());
-        let of_interface = of_interface.and_then(|(watch, name)| mtu(watch, name).ok());
-        of_interface.unwrap_or_else(|| match binding::link(self.port).mtu {
-            0 => MTU,
-            mtu => mtu.into(),
-        })
+        self.wire.mtu()
     }
 
     /// Checks that it still exists.
     pub(super) fn check(&self) -> Result<(), IoError> {
-        let is_there = self.watch.as_ref().is_none_or(PacketSocket::has_interface);
-        if is_there && !binding::is_removed(self.port) {
+        if self.wire.is_there() {
             return Ok(());
         }
         Err(refused(&self.settings, "it was removed".into()))
@@ -127,19 +132,20 @@ impl Device {
         binding::counts(self.port)
     }
 
-    fn link(&self) -> Link {
-        let state = binding::link(self.port);
-        Link {
-            up: Some(true),
-            carrier: Some(state.up > 0),
-            speed_mbps: Some(state.speed_mbps.into()).filter(|mbps| *mbps > 0),
-            mtu: Some(self.mtu() as u64),
-        }
+    /// The events and counters of a port that has it.
+    fn events(&self, direction: Direction) -> Option<LinkEvents> {
+        let events = self.follower.as_ref()?.events(direction);
+        events
+            .inspect_err(|e| {
+                ::log::warn!("{}: cannot follow its state: {e}", self.settings.title())
+            })
+            .ok()
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
+        self.follower = None;
         let title = self.settings.title();
         for (name, value) in binding::extended_counts(self.port) {
             ::log::debug!("{title}: {name} = {value}");
@@ -370,6 +376,11 @@ impl Lease {
         Ok(Self { device: Some(device), direction })
     }
 
+    /// The events and counters of the port.
+    pub(super) fn events(&self) -> Option<LinkEvents> {
+        self.device().events(self.direction)
+    }
+
     #[inline]
     pub(super) fn device(&self) -> &Arc<Device> {
         self.device.as_ref().expect("the lease has not ended")
@@ -419,5 +430,5 @@ impl Drop for Lease {
 /// The state of the link of a device, if it is open.
 pub(super) fn link(settings: &DpdkSettings) -> Option<Link> {
     let open = open();
-    open.devices.get(&settings.device.name).map(|shared| shared.device.link())
+    open.devices.get(&settings.device.name)?.device.follower.as_ref()?.link()
 }

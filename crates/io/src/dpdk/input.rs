@@ -12,6 +12,7 @@ use super::device::{Device, Direction, Lease, RESERVE};
 use super::settings::DpdkSettings;
 use crate::clock::now;
 use crate::intake::count;
+use crate::links::LinkEvents;
 use crate::offload::complete_partial;
 use crate::port::{Input, IoError, Received, Shortfall};
 
@@ -85,6 +86,11 @@ impl DpdkInput {
     /// How packets are received, in a few words.
     pub(super) fn mode(&self) -> String {
         self.lease.device().mode()
+    }
+
+    /// The events and counters of the device, of all queues.
+    pub(super) fn events(&self) -> Option<LinkEvents> {
+        self.lease.events()
     }
 
     fn device(&self) -> &Device {

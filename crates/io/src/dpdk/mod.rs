@@ -29,6 +29,8 @@ mod ports;
 #[cfg(feature = "dpdk")]
 mod ports;
 mod settings;
+#[cfg(feature = "dpdk")]
+mod wire;
 
 #[cfg(all(test, feature = "dpdk"))]
 mod tests;

@@ -11,6 +11,7 @@ use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Frame, HEADROOM, Lane
 use super::binding::{Leaving, Purse};
 use super::device::{Device, Direction, Lease};
 use super::settings::DpdkSettings;
+use crate::links::LinkEvents;
 use crate::outgoing::{Packets, link_len};
 use crate::port::{IoError, Lost, Output, OutputFailure, PATIENCE, Shortfall};
 
@@ -24,8 +25,6 @@ pub(super) struct DpdkOutput {
     purse: Purse,
     lease: Arc<Lease>,
     queue: u16,
-    /// The longest packet that the device sends, from the network header on, in bytes.
-    mtu: usize,
     /// The longest packet that was dropped because of its length, in bytes.
     longest: usize,
     /// Packets that were copied: those that the caller keeps.
@@ -46,7 +45,6 @@ impl DpdkOutput {
         most: usize,
     ) -> Result<Vec<Self>, IoError> {
         let lease = Arc::new(Lease::take(settings, pool, Direction::Output)?);
-        let mtu = lease.device().mtu();
         let output = |queue| {
             let purse = Purse::new(&lease.device().mbufs).map_err(|e| IoError::Port {
                 port: settings.title(),
@@ -54,7 +52,7 @@ impl DpdkOutput {
             })?;
             let (longest, copied, is_stuck, is_gone) = (0, 0, false, false);
             let lease = lease.clone();
-            Ok(Self { purse, lease, queue, mtu, longest, copied, is_stuck, is_gone })
+            Ok(Self { purse, lease, queue, longest, copied, is_stuck, is_gone })
         };
         (0..settings.queues).take(most.max(1)).map(output).collect()
     }
@@ -62,6 +60,11 @@ impl DpdkOutput {
     /// How packets are sent, in a few words.
     pub(super) fn mode(&self) -> String {
         self.device().mode()
+    }
+
+    /// The events and counters of the device, of all queues.
+    pub(super) fn events(&self) -> Option<LinkEvents> {
+        self.lease.events()
     }
 
     fn device(&self) -> &Device {
@@ -133,7 +136,7 @@ impl DpdkOutput {
         if len < header_len::ETHERNET {
             return Err(DropReason::Malformed);
         }
-        if len > self.mtu + link_len(bytes) {
+        if len > self.device().mtu() + link_len(bytes) {
             self.longest = self.longest.max(len);
             return Err(DropReason::TooBig);
         }
@@ -204,8 +207,6 @@ impl Output for DpdkOutput {
     fn check(&mut self) -> Result<(), IoError> {
         let outcome = self.device().check();
         self.is_gone = outcome.is_err();
-        outcome?;
-        self.mtu = self.device().mtu();
-        Ok(())
+        outcome
     }
 }

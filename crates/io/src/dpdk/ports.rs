@@ -26,10 +26,11 @@ pub(super) fn open_input(
     start(settings)?;
     let queues = outside::privileged(|| DpdkInput::open(settings, pool, most))?;
     let mode = queues.first().map(DpdkInput::mode);
+    let events = queues.first().and_then(DpdkInput::events);
     Ok(Opened {
         queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(),
         mode,
-        events: None,
+        events,
     })
 }
 
@@ -41,9 +42,10 @@ pub(super) fn open_output(
     start(settings)?;
     let queues = outside::privileged(|| DpdkOutput::open(settings, pool, most))?;
     let mode = queues.first().map(DpdkOutput::mode);
+    let events = queues.first().and_then(DpdkOutput::events);
     Ok(Opened {
         queues: queues.into_iter().map(|queue| Box::new(queue) as _).collect(),
         mode,
-        events: None,
+        events,
     })
 }

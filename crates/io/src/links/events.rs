@@ -66,7 +66,7 @@ impl LinkChange {
     }
 
     /// Whether packets may be lost by it, so that it is worth a warning.
-    pub(super) fn is_loss(self) -> bool {
+    fn is_loss(self) -> bool {
         matches!(self, Self::Down | Self::NoCarrier | Self::Removed | Self::Renamed | Self::Mtu)
     }
 }
@@ -95,7 +95,7 @@ const KEPT: usize = 64;
 
 /// The events of a port: how many of each, and the last ones.
 #[derive(Debug, Default)]
-pub(super) struct EventLog {
+pub(crate) struct EventLog {
     counts: [AtomicU64; LinkChange::ALL.len()],
     last: Mutex<VecDeque<LinkEvent>>,
 }
@@ -106,7 +106,7 @@ impl EventLog {
     }
 
     /// Adds an event, which has happened now.
-    pub(super) fn add(&self, interface: &str, change: LinkChange, text: &str) {
+    pub(crate) fn add(&self, interface: &str, change: LinkChange, text: &str) {
         let mut last = self.last();
         last.truncate(KEPT - 1);
         // Under the lock, so that readers find the events in the order of their numbers.
@@ -121,19 +121,25 @@ impl EventLog {
     }
 
     /// How often each change has happened; those that have not are left out.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (LinkChange, u64)> {
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (LinkChange, u64)> {
         let count = |change| (change, self.counts[change as usize].load(Ordering::Relaxed));
         LinkChange::ALL.into_iter().map(count).filter(|(_, count)| *count > 0)
     }
 
     /// The events after the one with this number, the oldest first, as far as they are kept.
-    pub(super) fn since(&self, number: u64) -> Vec<LinkEvent> {
+    pub(crate) fn since(&self, number: u64) -> Vec<LinkEvent> {
         let last = self.last();
         let new = last.iter().take_while(|event| event.number > number);
         let mut new: Vec<_> = new.cloned().collect();
         new.reverse();
         new
     }
+}
+
+/// Logs an event of what messages name `title`: the interface or device.
+pub(crate) fn log_event(title: &str, change: LinkChange, text: &str) {
+    let level = if change.is_loss() { log::Level::Warn } else { log::Level::Info };
+    log::log!(level, "{title}: {text}");
 }
 
 #[cfg(test)]

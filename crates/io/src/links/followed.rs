@@ -5,56 +5,60 @@ use std::sync::Arc;
 
 use super::OnRemoval;
 use super::counts::DeviceCounts;
-use super::events::{LinkChange, LinkEvent};
+use super::events::EventLog;
+use super::link_events::{Follows, LinkEvents};
 use super::returning::{self, Places};
 use super::watcher::{KnownMtu, Reopen, Watched, Watcher};
 use crate::interface::{index_of, link_of};
 use crate::kind::{Link, Opened};
 use crate::port::{Input, IoError, Output};
 
-/// What happens to the interface of an open port, which is followed as long as this exists.
+/// The interface of an open port, which is followed as long as this exists.
 #[derive(Debug)]
-pub struct LinkEvents {
+pub(crate) struct OfInterface {
     watched: Arc<Watched>,
     watcher: Arc<Watcher>,
     /// The counts of the interface, and those on receipt when the port was opened.
     counts: Option<(DeviceCounts, u64)>,
 }
 
-impl LinkEvents {
-    fn follow(watched: Watched, counts: Option<(DeviceCounts, u64)>) -> io::Result<Self> {
-        let (watched, watcher) = (Arc::new(watched), Watcher::of_this_namespace()?);
+impl OfInterface {
+    /// Follows the interface `name`; keeps its MTU in `mtu`, and counts what it drops on receipt if this is
+    /// to be shown.
+    ///
+    /// # Errors
+    /// If the system does not permit it.
+    pub(crate) fn follow(name: &str, mtu: Arc<KnownMtu>, shows_drops: bool) -> io::Result<Self> {
+        Self::follow_again(name, mtu, shows_drops, None)
+    }
+
+    /// As [`follow`](Self::follow), and takes the interface `again` when it has returned.
+    fn follow_again(
+        name: &str,
+        mtu: Arc<KnownMtu>,
+        shows_drops: bool,
+        again: Option<Reopen>,
+    ) -> io::Result<Self> {
+        // Unknown if it was removed meanwhile, which the port will find out.
+        let index = index_of(name).and_then(|index| u32::try_from(index).ok()).unwrap_or(u32::MAX);
+        let counts = shows_drops.then(DeviceCounts::open).and_then(Result::ok);
+        let counts = counts.and_then(|counts| {
+            let before = counts.read(name)?.received;
+            Some((counts, before))
+        });
+        let watched = Arc::new(Watched::new(name, index, mtu, again));
+        let watcher = Watcher::of_this_namespace()?;
         watcher.add(watched.clone());
         Ok(Self { watched, watcher, counts })
     }
+}
 
-    /// The packets that the interface, its driver or the kernel has dropped on receipt since the port was
-    /// opened, as far as the kernel counts them. `None` for an output, and if the interface is gone.
-    pub fn device_drops(&self) -> Option<u64> {
-        let (counts, before) = self.counts.as_ref()?;
-        let now = counts.read(&self.watched.name())?.received;
-        // An interface that was made anew begins at 0.
-        Some(now.checked_sub(*before).unwrap_or(now))
+impl Follows for OfInterface {
+    fn log(&self) -> &EventLog {
+        &self.watched.log
     }
 
-    /// How often each change has happened; those that have not are left out.
-    pub fn counts(&self) -> impl Iterator<Item = (LinkChange, u64)> {
-        self.watched.log.counts()
-    }
-
-    /// The events after the one with this number, the oldest first. Only the last ones are kept.
-    pub fn since(&self, number: u64) -> Vec<LinkEvent> {
-        self.watched.log.since(number)
-    }
-
-    /// Follows the interface no longer: what the end of a run does to it is no event.
-    pub fn end(&self) {
-        self.watcher.remove(&self.watched);
-    }
-
-    /// The state of the link now: of the interface that the port has, by whatever name. `None` if it is
-    /// unknown.
-    pub fn link(&self) -> Option<Link> {
+    fn link(&self) -> Option<Link> {
         if self.watched.is_gone() {
             return Some(Link { up: Some(false), ..Link::default() });
         }
@@ -63,11 +67,16 @@ impl LinkEvents {
         let carrier = state.is_up.then_some(state.has_carrier);
         Some(Link { up: Some(state.is_up), carrier, speed_mbps, mtu: Some(state.mtu.into()) })
     }
-}
 
-impl Drop for LinkEvents {
-    fn drop(&mut self) {
-        self.end();
+    fn device_drops(&self) -> Option<u64> {
+        let (counts, before) = self.counts.as_ref()?;
+        let now = counts.read(&self.watched.name())?.received;
+        // An interface that was made anew begins at 0.
+        Some(now.checked_sub(*before).unwrap_or(now))
+    }
+
+    fn end(&self) {
+        self.watcher.remove(&self.watched);
     }
 }
 
@@ -114,8 +123,6 @@ fn follow<P: ?Sized + Send + 'static>(
         name: name.to_owned(),
         what: format!("cannot follow its state by netlink: {error}"),
     };
-    // Unknown if it was removed meanwhile, which the port will find out.
-    let index = index_of(name).and_then(|index| u32::try_from(index).ok()).unwrap_or(u32::MAX);
     let mut again: Option<Reopen> = None;
     if on_removal == OnRemoval::Wait {
         let places = Places::new(opened.queues.len()).map_err(failed)?;
@@ -123,13 +130,8 @@ fn follow<P: ?Sized + Send + 'static>(
         let name = name.to_owned();
         again = Some(Box::new(move || fill(&name, &places, reopen()?)));
     }
-    let counts = shows_drops.then(DeviceCounts::open).and_then(Result::ok);
-    let counts = counts.and_then(|counts| {
-        let before = counts.read(name)?.received;
-        Some((counts, before))
-    });
-    match LinkEvents::follow(Watched::new(name, index, mtu, again), counts) {
-        Ok(events) => opened.events = Some(events),
+    match OfInterface::follow_again(name, mtu, shows_drops, again) {
+        Ok(follows) => opened.events = Some(LinkEvents::new(follows)),
         Err(error) if on_removal == OnRemoval::Wait => return Err(failed(error)),
         Err(error) => log::warn!("{}", failed(error)),
     }

@@ -15,7 +15,7 @@ use thalweg_source::outside;
 use thalweg_source::poll::wait_readable;
 
 use super::bell::Bell;
-use super::events::{EventLog, LinkChange};
+use super::events::{EventLog, LinkChange, log_event};
 use super::state::{self, LinkState, Message, Wanted};
 use crate::port::IoError;
 
@@ -37,7 +37,7 @@ impl KnownMtu {
         (mtu > 0).then_some(mtu as usize)
     }
 
-    fn set(&self, mtu: u32) {
+    pub(crate) fn set(&self, mtu: u32) {
         self.0.store(mtu, Ordering::Relaxed);
     }
 }
@@ -332,7 +332,7 @@ impl Follower {
                 port.log.add(&state.name, change, &text);
                 // Once for all ports of the interface.
                 if !logged.contains(&change) {
-                    log_event(&state.name, change, &text);
+                    log_event(&title(&state.name), change, &text);
                     logged.push(change);
                 }
             }
@@ -358,7 +358,7 @@ impl Follower {
             port.mtu.set(0);
             port.log.add(&name, LinkChange::Removed, what);
             if !std::mem::replace(&mut is_logged, true) {
-                log_event(&name, LinkChange::Removed, what);
+                log_event(&title(&name), LinkChange::Removed, what);
             }
         }
     }
@@ -395,7 +395,6 @@ impl Follower {
     }
 }
 
-fn log_event(interface: &str, change: LinkChange, text: &str) {
-    let level = if change.is_loss() { log::Level::Warn } else { log::Level::Info };
-    log::log!(level, "interface {interface}: {text}");
+fn title(interface: &str) -> String {
+    format!("interface {interface}")
 }

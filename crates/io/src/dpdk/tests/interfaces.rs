@@ -1,7 +1,7 @@
 //! Devices with an interface of the kernel, and what is at its other end.
 
 use super::*;
-use crate::{InterfaceInput, InterfaceOutput};
+use crate::{InterfaceInput, InterfaceOutput, LinkChange, LinkEvents};
 
 /// A device at `near`, both ways.
 fn near(pool: &Arc<Pool>) -> (DpdkInput, DpdkOutput) {
@@ -121,6 +121,97 @@ fn udp(flow: u8, number: u8) -> Vec<u8> {
     bytes[34..42].copy_from_slice(&[16, flow, 0, 53, 0, 26, 0, 0]);
     bytes[42] = number;
     bytes
+}
+
+/// The names of the events so far, of which there are `count` or more soon.
+fn events(of: &LinkEvents, count: usize) -> Vec<String> {
+    let since = Instant::now();
+    while of.since(0).len() < count && since.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    of.since(0).iter().map(|event| format!("{}: {}", event.change.name(), event.text)).collect()
+}
+
+#[test]
+fn changes_of_the_link_are_events_of_each_port() {
+    laboratory(|| {
+        let pool = pool();
+        let (input, mut output) = near(&pool);
+        let (of_input, of_output) = (input.events().unwrap(), output.events().unwrap());
+        // From here on, changes are events.
+        while of_input.link().zip(of_output.link()).is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut expected = Vec::new();
+        for (change, event, carrier) in [
+            ("link set far down", "no-carrier: it has no carrier", Some(false)),
+            ("link set far up", "carrier: it has a carrier", Some(true)),
+            ("link set near mtu 1400", "mtu: its MTU is 1400, and was 1500", Some(true)),
+            ("link set near down", "down: it is down", None),
+        ] {
+            ip(change);
+            expected.push(event);
+            for of in [&of_input, &of_output] {
+                assert_eq!(events(of, expected.len()), expected);
+                assert_eq!(of.link().unwrap().carrier, carrier);
+            }
+        }
+        assert_eq!(of_input.since(0)[0].interface, "near");
+        assert_eq!(of_output.link().unwrap().mtu, Some(1400));
+        let (mut batch, mut drops) = (filled(&pool, &[packet(0, 1500)]), DropCounts::default());
+        assert!(output.send_frames(&mut batch, Lanes::ALL, &mut drops).unwrap().is_empty());
+        assert_eq!(drops.get(DropReason::TooBig), 1);
+        // An event of a port that has ended is one of the other alone.
+        of_output.end();
+        ip("link del near");
+        expected.push("removed: it was removed");
+        assert_eq!(events(&of_input, expected.len()), expected);
+        assert_eq!(of_output.since(0).len(), expected.len() - 1);
+        assert_eq!(of_input.link().unwrap().up, Some(false));
+    });
+}
+
+/// The driver of TAP devices knows the state of its interface, and is asked for it as any other is.
+#[test]
+fn a_device_is_asked_for_its_link() {
+    laboratory(|| {
+        let pool = pool();
+        let input = input(&settings("net_tap0,iface=dtap0"), &pool);
+        let of = input.events().unwrap();
+        ip("link set dtap0 up");
+        let before = events(&of, 0).len();
+        ip("link set dtap0 down");
+        let seen = events(&of, before + 1);
+        assert_eq!(seen.last().unwrap(), "no-carrier: it has no link");
+        let event = of.since(0).pop().unwrap();
+        assert_eq!((&*event.interface, event.change), ("net_tap0", LinkChange::NoCarrier));
+        assert_eq!(of.link().unwrap().carrier, Some(false));
+        ip("link set dtap0 up");
+        let seen = events(&of, seen.len() + 1);
+        assert!(seen.last().unwrap().starts_with("carrier: it has a link"), "{seen:?}");
+        drop(input);
+        assert_eq!(of.link(), None);
+    });
+}
+
+#[test]
+fn the_counters_of_a_driver_are_those_of_the_direction_and_stay_when_it_is_closed() {
+    laboratory(|| {
+        let pool = pool();
+        let (input, mut output) = near(&pool);
+        let (of_input, of_output) = (input.events().unwrap(), output.events().unwrap());
+        let mut drops = DropCounts::default();
+        let packets = [packet(0, 60), packet(1, 100)];
+        output.send_frames(&mut filled(&pool, &packets), Lanes::ALL, &mut drops).unwrap();
+        let counters = of_output.device_counters();
+        let count =
+            |name: &str| counters.iter().find(|(of, _)| of == name).map(|(_, count)| *count);
+        assert_eq!([count("tx_good_packets"), count("tx_good_bytes")], [Some(2), Some(160)]);
+        assert!(counters.iter().all(|(name, _)| name.starts_with("tx_")), "{counters:?}");
+        assert!(of_input.device_counters().iter().all(|(name, _)| !name.starts_with("tx_")));
+        drop((input, output));
+        assert_eq!(of_output.device_counters(), counters);
+    });
 }
 
 #[test]
