@@ -33,7 +33,13 @@ fn after_a_stop(workers: usize, pinned: &str) -> Option<(Value, [Value; 3])> {
          until ip link show near | grep -q 'state UP'; do sleep 0.1; done\n\
          $THALWEG run from.toml --workers {workers} --json > from.json & run=$!\n\
          opened 1\nkill -STOP $run\n$THALWEG run to.toml --json > to.json\nsleep 0.2\n\
-         kill -CONT $run\nsleep 1\nkill -INT $run\nwait $run\n"
+         kill -CONT $run\n\
+         for _ in $(seq 300); do\n\
+             packets=$($THALWEG ctl report | sed -n 's/.*\"packets_in\": *\\([0-9]*\\).*/\\1/p')\n\
+             [ ${{packets:-0}} -gt 200 ] && break\n\
+             sleep 0.1\n\
+         done\n\
+         sleep 0.2\nkill -INT $run\nwait $run\n"
     );
     laboratory(folder.path(), &script)?;
     let report = read(folder.path(), "from.json");

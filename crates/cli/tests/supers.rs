@@ -115,8 +115,7 @@ impl Way {
     }
 }
 
-/// The options of an NF of each kind that takes super-packets and needs no library; files are in
-/// `folder`.
+/// The options of an NF of each kind that takes super-packets, if this build has its library; files are in `folder`.
 fn options(folder: &Path, kind: &str) -> Option<String> {
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
@@ -151,8 +150,23 @@ fn options(folder: &Path, kind: &str) -> Option<String> {
             ),
             folder.join("alerts.json").display()
         ),
+        "assets" => format!("inventory = '{}'", folder.join("assets.json").display()),
+        "l7fw" if cfg!(feature = "ndpi") => format!(
+            "flows = '{}'\n[[rule]]\naction = 'block'\nhost = ['b.example.com']\n",
+            folder.join("l7.json").display()
+        ),
         _ => return None,
     })
+}
+
+/// What an NF of a kind has written about hosts or flows.
+fn told(folder: &Path, kind: &str) -> String {
+    let name = match kind {
+        "assets" => "assets.json",
+        "l7fw" => "l7.json",
+        _ => return String::new(),
+    };
+    fs::read_to_string(folder.join(name)).unwrap()
 }
 
 fn blueprint(kind: &Kind, folder: &Path) -> Option<Box<dyn Blueprint>> {
@@ -165,6 +179,9 @@ fn blueprint(kind: &Kind, folder: &Path) -> Option<Box<dyn Blueprint>> {
 #[test]
 fn a_super_packet_and_its_segments_leave_alike() {
     let mut payload = vec![b'.'; 20_500];
+    payload[..19].copy_from_slice(b"GET / HTTP/1.1\r\nX: ");
+    payload[1_985..2_012].copy_from_slice(b"\r\nHost: a.example.com\r\n\r\n.");
+    payload[4_000..4_023].copy_from_slice(b"SSH-2.0-OpenSSH_9.2p1\r\n");
     // Across the border of two segments, and at the start of two.
     payload[2997..3003].copy_from_slice(b"needle");
     payload[5000..5005].copy_from_slice(b"begin");
@@ -178,9 +195,24 @@ fn a_super_packet_and_its_segments_leave_alike() {
                 let folder = tempfile::tempdir().unwrap();
                 let mut way = Way::new(&*blueprint(kind, folder.path())?);
                 way.send(&first, Some((&long, is_whole)));
-                Some((way.left, way.nf.figures()))
+                way.nf.flush().unwrap();
+                Some((way.left, way.nf.figures(), told(folder.path(), kind.name)))
             });
-            let [Some((whole, of_whole)), Some((pieces, of_pieces))] = figures else { continue };
+            let [Some((whole, of_whole, of_file)), Some((pieces, of_pieces, expected))] = figures
+            else {
+                continue;
+            };
+            assert_eq!(of_file, expected, "{what:?}");
+            let has = |text: &str| expected.contains(text);
+            match kind.name {
+                "assets" => {
+                    assert_eq!(has("OpenSSH"), case.is_tcp && !case.to_server, "{expected}")
+                }
+                "l7fw" => {
+                    assert_eq!(has("a.example.com"), case.is_tcp && case.to_server, "{expected}")
+                }
+                _ => {}
+            }
             // Packets from outside are for the inside only by the external address.
             if kind.name != "nat" || case.is_v6 {
                 assert_eq!(whole.len(), 3 + 21, "{what:?}");
@@ -197,8 +229,11 @@ fn a_super_packet_and_its_segments_leave_alike() {
             }
             tried.push(kind.name);
         }
-        let expected =
-            ["acl", "defrag", "filter", "monitor", "nat", "nids", "refrag", "router", "tunnel"];
+        let mut expected = vec![
+            "acl", "assets", "defrag", "filter", "l7fw", "monitor", "nat", "nids", "refrag",
+            "router", "tunnel",
+        ];
+        expected.retain(|kind| *kind != "l7fw" || cfg!(feature = "ndpi"));
         assert_eq!(tried, expected);
     }
 }

@@ -28,6 +28,7 @@ impl OfInterface {
     ///
     /// # Errors
     /// If the system does not permit it.
+    #[cfg(feature = "dpdk")]
     pub(crate) fn follow(name: &str, mtu: Arc<KnownMtu>, shows_drops: bool) -> io::Result<Self> {
         Self::follow_again(name, mtu, shows_drops, None)
     }

@@ -235,15 +235,20 @@ impl Watcher {
         if let (Some(features), SYN) = (&features, flags) {
             watched.client_mss = features.mss;
         }
-        let looks = watched.left[side] > 0 && segment.payload.len() >= LEAST;
-        watched.left[side] -= u8::from(looks);
         let is_due = watched.noted[side].is_none_or(|t| segment.now.since(t) >= NOTED);
         if is_due {
             watched.noted[side] = Some(segment.now);
         }
-        let is_done = if looks { self.look(known, &segment, sender_is_host) } else { false };
-        if is_done && let Some(watched) = self.conversations.at_mut(slot) {
-            watched.left[side] = 0;
+        // A super-packet has the payloads of several.
+        let size = match batch.meta.segment_size[lane] {
+            0 => usize::MAX,
+            size => size.into(),
+        };
+        for payload in segment.payload.chunks(size).filter(|payload| payload.len() >= LEAST) {
+            segment.payload = payload;
+            if !self.inspect(known, &segment, slot, sender_is_host) {
+                break;
+            }
         }
         if !sender_is_host {
             return;
@@ -254,6 +259,25 @@ impl Watcher {
         } else if is_due {
             self.hosts.touch(segment.sender(), segment.now);
         }
+    }
+
+    /// Inspects a payload of the conversation in `slot`, if this side of it needs more inspection; returns whether it
+    /// may need still more.
+    fn inspect(
+        &mut self,
+        known: &Fingerprints,
+        segment: &Segment<'_>,
+        slot: Slot,
+        is_host: bool,
+    ) -> bool {
+        let side = usize::from(!segment.by_client);
+        let left = |this: &mut Self| this.conversations.at_mut(slot).map(|w| w.left[side]);
+        let Some(before @ 1..) = left(self) else { return false };
+        let after = if self.look(known, segment, is_host) { 0 } else { before - 1 };
+        if let Some(watched) = self.conversations.at_mut(slot) {
+            watched.left[side] = after;
+        }
+        after > 0
     }
 
     /// Records the system that a SYN or SYN-ACK reveals, and the server that a SYN-ACK reveals.
