@@ -159,14 +159,17 @@ fn options(folder: &Path, kind: &str) -> Option<String> {
     })
 }
 
-/// What an NF of a kind has written about hosts or flows.
+/// What an NF of a kind has written about hosts or flows, without the packets of a flow: `l7fw` counts a super-packet
+/// as one.
 fn told(folder: &Path, kind: &str) -> String {
     let name = match kind {
         "assets" => "assets.json",
         "l7fw" => "l7.json",
         _ => return String::new(),
     };
-    fs::read_to_string(folder.join(name)).unwrap()
+    let text = fs::read_to_string(folder.join(name)).unwrap();
+    let Some((before, counted)) = text.split_once("\"packets\":") else { return text };
+    format!("{before}{}", counted.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
 fn blueprint(kind: &Kind, folder: &Path) -> Option<Box<dyn Blueprint>> {
@@ -180,7 +183,7 @@ fn blueprint(kind: &Kind, folder: &Path) -> Option<Box<dyn Blueprint>> {
 fn a_super_packet_and_its_segments_leave_alike() {
     let mut payload = vec![b'.'; 20_500];
     payload[..19].copy_from_slice(b"GET / HTTP/1.1\r\nX: ");
-    payload[1_985..2_012].copy_from_slice(b"\r\nHost: a.example.com\r\n\r\n.");
+    payload[1_985..2_011].copy_from_slice(b"\r\nHost: a.example.com\r\n\r\n.");
     payload[4_000..4_023].copy_from_slice(b"SSH-2.0-OpenSSH_9.2p1\r\n");
     // Across the border of two segments, and at the start of two.
     payload[2997..3003].copy_from_slice(b"needle");
@@ -205,12 +208,10 @@ fn a_super_packet_and_its_segments_leave_alike() {
             assert_eq!(of_file, expected, "{what:?}");
             let has = |text: &str| expected.contains(text);
             match kind.name {
-                "assets" => {
-                    assert_eq!(has("OpenSSH"), case.is_tcp && !case.to_server, "{expected}")
-                }
-                "l7fw" => {
-                    assert_eq!(has("a.example.com"), case.is_tcp && case.to_server, "{expected}")
-                }
+                // In the fifth payload of TCP; of UDP, only a server says so.
+                "assets" => assert_eq!(has("OpenSSH"), case.is_tcp, "{case:?}: {expected}"),
+                // Across the border of two payloads, whichever side has sent them.
+                "l7fw" => assert_eq!(has("a.example.com"), case.is_tcp, "{case:?}: {expected}"),
                 _ => {}
             }
             // Packets from outside are for the inside only by the external address.

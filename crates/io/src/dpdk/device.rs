@@ -137,7 +137,7 @@ impl Device {
         let events = self.follower.as_ref()?.events(direction);
         events
             .inspect_err(|e| {
-                ::log::warn!("{}: cannot follow its state: {e}", self.settings.title())
+                ::log::warn!("{}: cannot follow its state: {e}", self.settings.title());
             })
             .ok()
     }
