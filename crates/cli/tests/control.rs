@@ -83,7 +83,8 @@ fn a_port_that_a_reload_cannot_open_is_named_with_its_place() {
     assert_eq!(run.end()["conserved"], true);
 }
 
-/// Also one of a file that the chain file names; a mistake is a warning of the report.
+/// Also one of a file that the chain file names; a mistake is a warning of the report. A change counts from the moment
+/// at which the file was read, although the run looks at files later.
 #[test]
 fn a_watched_chain_is_reloaded_when_a_file_changes() {
     let folder = folder();

@@ -364,3 +364,22 @@ fn reloads_do_not_mix() {
     check(&folder, &report);
     assert!(report.reloads > 0);
 }
+
+/// A file may change after it was read, and before the run looks at files for the first time.
+#[test]
+fn a_watched_file_that_has_changed_since_it_was_read_is_read_again() {
+    let folder = folder(&chain(&[("a", &test_nf(0))]));
+    let plan = folder.load().unwrap();
+    folder.write("chain.toml", &chain(&[("b", &test_nf(1))]));
+    let options =
+        RunOptions { loops: Some(0), workers: Some(1), watch: true, ..RunOptions::default() };
+    let control = Control::default();
+    let report = thread::scope(|scope| {
+        let run = scope.spawn(|| run(plan, &options, &control).unwrap());
+        let stop = StopAtEnd(&control);
+        common::wait(|| control.plan().is_some_and(|plan| plan.nfs[0].name == "b"));
+        drop(stop);
+        run.join().unwrap()
+    });
+    assert_eq!((report.reloads, report.failed()), (1, false));
+}

@@ -1,6 +1,7 @@
 //! The files that a chain reads and writes: none may be overwritten that has another use.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use thalweg_io::{STANDARD_INPUT, Searched};
 use thalweg_source::{FileIdentity, OutputFile, Passage, SourceError, check_folder, misplaced};
@@ -8,8 +9,10 @@ use thalweg_source::{FileIdentity, OutputFile, Passage, SourceError, check_folde
 use super::exclusion::Exclusion;
 
 /// All files that a chain file and those that it includes name, and these files themselves.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Files {
+    /// When the first of them was about to be read, or somewhat later.
+    began: SystemTime,
     /// Each file, and what it is: "the file that input 'a' reads".
     read: Vec<(FileIdentity, String)>,
     /// The inputs that read what another part of the chain reads too, and can be read only once.
@@ -38,6 +41,20 @@ struct Written {
 }
 
 impl Files {
+    /// None yet; those that are added are read from now on.
+    pub(super) fn new() -> Self {
+        Self {
+            began: SystemTime::now(),
+            read: Vec::new(),
+            read_twice: Vec::new(),
+            searched: Vec::new(),
+            written: Vec::new(),
+            renamed: Vec::new(),
+            of_nfs: Vec::new(),
+            watched: Vec::new(),
+        }
+    }
+
     /// Adds a file that an input reads.
     pub(super) fn traffic(&mut self, path: &Path, option: Passage, what: String) {
         let identity = FileIdentity::of(path);
@@ -86,6 +103,12 @@ impl Files {
     /// rules, and those that NFs read.
     pub fn watched(&self) -> &[PathBuf] {
         &self.watched
+    }
+
+    /// When they began to be read: one that has changed since then may have been read before it did. The chain
+    /// file itself is read a moment earlier.
+    pub fn began(&self) -> SystemTime {
+        self.began
     }
 
     /// The folders where inputs look for captures.

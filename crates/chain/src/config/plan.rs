@@ -129,7 +129,7 @@ impl Plan {
             running.fixed.check(&file, &mut errors);
         }
         let mut names = names_of(&file);
-        let (mut files, mut notes) = (Files::default(), Vec::new());
+        let (mut files, mut notes) = (Files::new(), Vec::new());
         let workers = check_workers(&file, &mut errors);
         let mut findings = Findings { notes: &mut notes, errors: &mut errors };
         let cores = cores::check(&file, workers, options.any_interface, &mut findings);
