@@ -30,7 +30,7 @@ struct State {
     is_up: bool,
     /// 0 if it is unknown.
     speed_mbps: u32,
-    mtu: u32,
+    mtu: usize,
 }
 
 /// The way to a device that is set up.
@@ -43,13 +43,11 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn new(port: u16, interface: Option<(PacketSocket, String)>) -> Self {
-        let wire = Self { port, interface, mtu: Arc::default() };
-        let of_interface = wire.interface.as_ref().and_then(|(at, name)| mtu(at, name).ok());
-        match of_interface.and_then(|mtu| u32::try_from(mtu).ok()) {
-            Some(mtu) => wire.mtu.set(mtu),
-            None => drop(wire.look()),
-        }
-        wire
+        let known = KnownMtu::default();
+        let of_interface = interface.as_ref().and_then(|(at, name)| mtu(at, name).ok());
+        let mtu = of_interface.and_then(|mtu| u32::try_from(mtu).ok());
+        known.set(mtu.unwrap_or(MTU));
+        Self { port, interface, mtu: Arc::new(known) }
     }
 
     /// Whether the device exists.
@@ -61,9 +59,11 @@ impl Wire {
     /// Asks the driver.
     fn look(&self) -> State {
         let LinkState { up, speed_mbps, mtu } = binding::link(self.port);
-        let mtu = if mtu == 0 { MTU } else { mtu.into() };
-        self.mtu.set(mtu);
-        State { is_up: up > 0, speed_mbps, mtu }
+        // What the driver knows of an interface is as old as the device.
+        if self.interface.is_none() {
+            self.mtu.set(if mtu == 0 { MTU } else { mtu.into() });
+        }
+        State { is_up: up > 0, speed_mbps, mtu: self.mtu() }
     }
 
     /// The longest packet that it sends, from the network header on, in bytes, as it was last known.
@@ -118,7 +118,7 @@ impl Seen {
             up: Some(true),
             carrier: Some(state.is_up),
             speed_mbps: Some(state.speed_mbps.into()).filter(|mbps| *mbps > 0),
-            mtu: Some(state.mtu.into()),
+            mtu: Some(state.mtu as u64),
         })
     }
 }
@@ -177,7 +177,7 @@ impl Follower {
     /// When the system refuses to start a thread.
     pub(super) fn start(settings: &DpdkSettings, wire: &Arc<Wire>) -> io::Result<Self> {
         let has_interface = wire.interface.is_some();
-        let (state, wire) = ((!has_interface).then(|| wire.look()), Some(wire.clone()));
+        let (state, wire) = (Some(wire.look()), Some(wire.clone()));
         let course = Course { wire, state, counters: Vec::new(), logs: Vec::new() };
         let (settings, closed) = (settings.clone(), Condvar::new());
         let seen = Arc::new(Seen { settings, course: Mutex::new(course), closed });
