@@ -159,17 +159,14 @@ fn options(folder: &Path, kind: &str) -> Option<String> {
     })
 }
 
-/// What an NF of a kind has written about hosts or flows, without the packets of a flow: `l7fw` counts a super-packet
-/// as one.
+/// What an NF of a kind has written about hosts or flows.
 fn told(folder: &Path, kind: &str) -> String {
     let name = match kind {
         "assets" => "assets.json",
         "l7fw" => "l7.json",
         _ => return String::new(),
     };
-    let text = fs::read_to_string(folder.join(name)).unwrap();
-    let Some((before, counted)) = text.split_once("\"packets\":") else { return text };
-    format!("{before}{}", counted.trim_start_matches(|c: char| c.is_ascii_digit()))
+    fs::read_to_string(folder.join(name)).unwrap()
 }
 
 fn blueprint(kind: &Kind, folder: &Path) -> Option<Box<dyn Blueprint>> {

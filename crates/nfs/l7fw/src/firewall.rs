@@ -6,7 +6,7 @@ use thalweg_packet::{BATCH, Batch, DropReason, FiveTuple, Lanes, Layer, Nanoseco
 
 use super::application::{Action, Undecided};
 use super::flows::{Flow, FlowId, Flows};
-use super::hold::Hold;
+use super::hold::{Discarded, Hold};
 use super::inspect::{Inspector, Packet};
 use super::labels;
 use super::record::Record;
@@ -231,13 +231,14 @@ impl Firewall {
             *flow = Flow { opened, ..inspector.begin(tuple, now) };
         }
         flow.last = flow.last.follow(now);
-        flow.packets += 1;
+        let (on_wire, _) = batch.on_wire(lane);
+        flow.packets += on_wire;
         let arrival = inspector.packet(vlan, flow, usize::from(from_low), packet);
         let names = &inspector.policy.names;
         context
             .explain(lane, || format!("{}: {}", flow.action.name(), names.application(flow.seen)));
         if matches!(arrival, Some(Arrival::Contradicting | Arrival::NoRoom)) {
-            flow.dropped += 1;
+            flow.dropped += on_wire;
             context.explain(lane, || "contradicts or exceeds what was inspected".to_owned());
             return context.drop(lane, DropReason::Malformed);
         }
@@ -245,17 +246,17 @@ impl Firewall {
         if flow.action == Action::Allow && self.holds {
             self.pass_in_order(id, packet, repeats, now, (batch, lane), context);
         } else if flow.action == Action::Block {
-            self.block(&id);
+            self.block(&id, on_wire);
             context.drop(lane, DropReason::Application);
         }
     }
 
-    /// Counts a packet of a blocked flow, and drops those that were held.
-    fn block(&mut self, id: &FlowId) {
-        let held = if self.holds { self.hold.discard(id) } else { 0 };
-        self.blocked += 1 + held;
+    /// Counts a packet of a blocked flow, which stands for `on_wire`, and drops those that were held.
+    fn block(&mut self, id: &FlowId, on_wire: u64) {
+        let held = if self.holds { self.hold.discard(id) } else { Discarded::default() };
+        self.blocked += 1 + held.packets;
         if let Some(flow) = self.flows.table.get_mut(None, id) {
-            flow.dropped += 1 + held;
+            flow.dropped += on_wire + held.on_wire;
         }
     }
 
@@ -283,7 +284,7 @@ impl Firewall {
             return;
         }
         if self.flows.table.get(&id).is_some_and(|flow| flow.action == Action::Block) {
-            self.block(&id);
+            self.block(&id, batch.on_wire(lane).0);
             context.drop(lane, DropReason::Application);
         } else if self.hold.precedes(&id) {
             let follows = self.hold.follow(id, now, (batch, lane), context);
@@ -306,13 +307,13 @@ impl Firewall {
         let held = match action {
             Action::Allow => {
                 self.hold.release(id);
-                0
+                Discarded::default()
             }
             Action::Block => self.hold.discard(id),
         };
-        self.blocked += held;
+        self.blocked += held.packets;
         if let Some(flow) = self.flows.table.get_mut(None, id) {
-            flow.dropped += held;
+            flow.dropped += held.on_wire;
             (flow.action, flow.holds) = (action, false);
         }
     }

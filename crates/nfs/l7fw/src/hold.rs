@@ -29,6 +29,16 @@ struct Packet {
     received_at: u64,
     cut: Cut,
     segment_size: u16,
+    /// The packets on the wire that it stands for.
+    on_wire: u64,
+}
+
+/// Packets that are no longer held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Discarded {
+    pub(super) packets: u64,
+    /// The packets on the wire that they stand for.
+    pub(super) on_wire: u64,
 }
 
 /// The packets of a flow.
@@ -153,12 +163,13 @@ impl Hold {
     }
 
     /// Drops the packets of a flow; returns how many.
-    pub(super) fn discard(&mut self, id: &FlowId) -> u64 {
-        let Some(queue) = self.queues.remove(id) else { return 0 };
+    pub(super) fn discard(&mut self, id: &FlowId) -> Discarded {
+        let Some(queue) = self.queues.remove(id) else { return Discarded::default() };
         self.due.remove(&queue.due);
         self.packets -= queue.packets.len();
         self.bytes -= queue.packets.iter().map(|packet| packet.bytes.len()).sum::<usize>();
-        queue.packets.len() as u64
+        let on_wire = queue.packets.iter().map(|packet| packet.on_wire).sum();
+        Discarded { packets: queue.packets.len() as u64, on_wire }
     }
 
     /// Lets the packet of `lane` leave after those of its flow; returns `false` without room or a
@@ -215,6 +226,7 @@ impl Packet {
             received_at: meta.received_at[lane],
             cut: meta.cut[lane],
             segment_size: meta.segment_size[lane],
+            on_wire: batch.on_wire(lane).0,
         }
     }
 
@@ -289,7 +301,7 @@ mod tests {
                         hold.add(flow(number), now, &batch, lane);
                     }
                     Step::Release(number) => hold.release(&flow(number)),
-                    Step::Discard(number) => gone += hold.discard(&flow(number)),
+                    Step::Discard(number) => gone += hold.discard(&flow(number)).packets,
                     Step::Expire => {
                         while let Some(id) = hold.expired(now) {
                             prop_assert!(hold.queues.get(&id).unwrap().due.0 <= now);
