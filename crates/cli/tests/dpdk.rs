@@ -47,8 +47,7 @@ fn hosts_reach_each_other_by_dpdk() {
              for to in 10.2.0.2 fd02::2; do\n\
                  # The gateway keeps three packets while it resolves an address, which takes longer under load.\n\
                  ip netns exec left ping -q -c 1 -W 5 $to > /dev/null\n\
-                 ip netns exec left ping -q -c 50 -i 0.01 -W 2 -s 1000 $to | tee /dev/stderr \
-                     | grep -o '[0-9]* received'\n\
+                 pinged left 50 -i 0.01 -s 1000 $to\n\
              done\n\
              head -c 3000000 /dev/urandom > blob\n\
              ip netns exec right python3 -m http.server --bind :: 8000 > /dev/null 2>&1 & server=$!\n\

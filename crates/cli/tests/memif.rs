@@ -5,7 +5,7 @@ mod support;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Running, command, packets, succeeds, wait, write};
+use support::{Running, command, packets, succeeds, times, wait, write};
 
 #[test]
 fn a_confined_run_receives_from_another_one_and_so_does_the_next() {
@@ -51,6 +51,41 @@ fn send_and_receive(options: &str) {
     assert_eq!((&report["conserved"], &report["failures"]), (&true.into(), &serde_json::json!([])));
     assert_eq!(report["leaked_frames"], 0, "{report}");
     assert!(report["outputs"][0]["packets"].as_u64().unwrap() >= 10_000, "{report}");
+}
+
+/// A sender that is faster than the link: packets arrive at its pace, and those that its queue has no room for are
+/// counted.
+#[test]
+fn packets_arrive_as_the_model_of_a_link_has_it() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [sender, receiver] = folders.each_ref().map(tempfile::TempDir::path);
+    let port = format!("memif = '{}'\n", sender.join("socket").display());
+    succeeds(sender, &["gen", "in.pcap", "--packets", "1000", "--size", "1000"]);
+    let source = "[input.a]\ncapture = 'in.pcap'\nloop = 0\nmemory = true\n[output.o]\n";
+    let link = "link = { bandwidth_mbps = 10, latency_us = 2000, queue = 64 }\n";
+    let target =
+        format!("[input.a]\n{port}role = 'server'\n{link}[output.o]\ncapture = 'out.pcap'\n");
+    let source = format!("{source}{port}role = 'client'\n");
+    for (folder, ports) in [(sender, source), (receiver, target)] {
+        write(folder, "routes.csv", "*, ingress, egress\n");
+        write(folder, "chain.toml", &format!("routes = 'routes.csv'\n{ports}"));
+    }
+    let sends = Running::start(sender, &[], Stdio::null());
+    let ended = Running::start(receiver, &["--duration", "1s"], Stdio::null()).end();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.error);
+    let report = ended.report();
+    assert_eq!(report["conserved"], true, "{report}");
+    assert!(report["inputs"][0]["drops"]["receive-ring-full"].as_u64() > Some(0), "{report}");
+    let times = times(&receiver.join("out.pcap"));
+    assert!(times.len() > 50 && times.is_sorted(), "{times:?}");
+    // The first one takes no time.
+    let (sent, packets) = (report["outputs"][0]["bytes"].as_u64().unwrap(), times.len() as u64);
+    let bits = 8 * (sent * (packets - 1) / packets + 24 * (packets - 1));
+    let expected = bits * 100;
+    let took = times[times.len() - 1] - times[0];
+    assert!(took >= expected * 99 / 100, "{took} ns, expected {expected} ns or more: {report}");
+    sends.signal("INT");
+    assert_eq!(sends.end().status.code(), Some(0));
 }
 
 /// Ticks of the system's clock for which a run without packets keeps a processor busy in half a second.

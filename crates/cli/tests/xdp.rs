@@ -34,7 +34,7 @@ fn hosts_reach_each_other_by_af_xdp() {
                  for _ in $(seq 20); do\n\
                      ip netns exec left ping -q -c 1 -W 1 $to > /dev/null && break\n\
                  done\n\
-                 ip netns exec left ping -q -c 50 -i 0.01 -W 2 -s 1000 $to | grep -o '50 received'\n\
+                 pinged left 50 -i 0.01 -s 1000 $to\n\
              done\n\
              head -c 5000000 /dev/urandom > blob\n\
              ip netns exec right python3 -m http.server --bind :: 8000 > /dev/null 2>&1 & server=$!\n\

@@ -33,9 +33,10 @@ host() {
     ip -n $1 route add default via fd0$2::1
 }
 answers() {
-    ip netns exec $1 cat /proc/net/snmp | awk '$1 == "Icmp:" {
-        if (at) { print $at } else for (n = 1; n <= NF; n++) if ($n == "InEchoReps") at = n
-    }'
+    ip netns exec $1 cat /proc/net/snmp /proc/net/snmp6 | awk '
+        $1 == "Icmp:" { if (at) sum += $at; else for (n = 1; n <= NF; n++) if ($n == "InEchoReps") at = n }
+        $1 == "Icmp6InEchoReplies" { sum += $2 }
+        END { print sum + 0 }'
 }
 pinged() {
     local host=$1 count=$2 before=$(answers $1)

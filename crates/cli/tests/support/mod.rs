@@ -141,17 +141,23 @@ pub fn frames_lost(kept: u64) -> String {
 
 /// The number of packets in a capture, which must be whole.
 pub fn packets(path: &Path) -> u64 {
+    times(path).len() as u64
+}
+
+/// The times of the packets in a capture, which must be whole, in nanoseconds.
+pub fn times(path: &Path) -> Vec<u64> {
     use thalweg_io::Input;
     let mut input = thalweg_io::CaptureInput::open(path, 1).unwrap();
     let pool = std::sync::Arc::new(thalweg_packet::Pool::anonymous(64, 16 * 1024).unwrap());
     let mut batch = thalweg_packet::Batch::new(pool);
-    let (mut packets, mut drops) = (0, thalweg_packet::DropCounts::default());
+    let (mut times, mut drops) = (Vec::new(), thalweg_packet::DropCounts::default());
     loop {
         let received = input.receive(&mut batch, 32, &mut drops).unwrap();
-        packets += received.packets as u64;
+        times.extend(batch.lanes().into_iter().map(|lane| batch.meta.timestamp[lane].0));
+        assert_eq!(drops.total(), 0, "a packet that is too long");
         batch.release(batch.lanes());
         if received.ended {
-            return packets;
+            return times;
         }
     }
 }

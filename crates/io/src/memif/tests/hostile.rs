@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::thread;
 
 use super::*;
 use crate::intake::Intake;
@@ -121,6 +123,53 @@ proptest! {
             }
         }
     }
+}
+
+/// Writes words like those of [`changes`] into a ring until it is told to stop; returns how many.
+fn disturb(region: &Region, stop: &AtomicBool) -> u64 {
+    let words = Ring::len(SLOTS) / 4;
+    let (mut random, mut written) = (0x9e37_79b9_7f4a_7c15_u64, 0);
+    while !stop.load(Ordering::Relaxed) {
+        // xorshift64, of Marsaglia.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let word = match random >> 60 {
+            0..8 => (random >> 32) as u32 % 20,
+            8..12 => (random >> 32) as u32,
+            _ => ((random >> 24) as u32 % 400) << 16,
+        };
+        let at = if random.is_multiple_of(8) { 16 } else { (random >> 8) as usize % words };
+        region.u32(at * 4).store(word, Ordering::Relaxed);
+        written += 1;
+    }
+    written
+}
+
+/// What was checked may be another value when it is used: each word is read once.
+#[test]
+fn a_peer_that_writes_during_calls_misleads_nobody() {
+    let stop = AtomicBool::new(false);
+    let (own, of_peer, region) = both_ends();
+    let written = thread::scope(|scope| {
+        let peer = scope.spawn(|| disturb(&region, &stop));
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_millis(300) {
+            for channel in [&own, &of_peer] {
+                receive_hostile(batch(), channel, &region, &[(1, 7), (16, 3)]);
+                let mut sender = Sender::new(channel);
+                for len in [60, 1500, 5000] {
+                    if sender.put(channel, &packet(1, len)).is_err() {
+                        break;
+                    }
+                    sender.publish(channel);
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        peer.join().unwrap()
+    });
+    assert!(written > 1000, "{written}");
 }
 
 /// A message with these numbers, or with the right ones where they are small.
