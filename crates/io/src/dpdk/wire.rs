@@ -216,7 +216,7 @@ impl Follower {
 }
 
 impl Drop for Follower {
-    /// Once this has returned, nobody looks at the device any more.
+    /// Ends all looks at the device: it may be closed after this.
     fn drop(&mut self) {
         let mut course = self.seen.course();
         course.counters = course.counters();

@@ -271,9 +271,11 @@ impl Watcher {
         is_host: bool,
     ) -> bool {
         let side = usize::from(!segment.by_client);
-        let left = |this: &mut Self| this.conversations.at_mut(slot).map(|w| w.left[side]);
-        let Some(before @ 1..) = left(self) else { return false };
-        let after = if self.look(known, segment, is_host) { 0 } else { before - 1 };
+        let left = self.conversations.at_mut(slot).map_or(0, |watched| watched.left[side]);
+        if left == 0 {
+            return false;
+        }
+        let after = if self.look(known, segment, is_host) { 0 } else { left - 1 };
         if let Some(watched) = self.conversations.at_mut(slot) {
             watched.left[side] = after;
         }
