@@ -18,7 +18,8 @@ const FROM_WIRE: &str = "routes = 'from.csv'\n[input.i]\ninterface = 'far'\n\
     on_overload = 'drop'\noverload_after_ms = 20\n";
 const ROUTES: &str = "*,ingress,ids\n*,ids,patient\n*,patient,guard\n*,guard,egress\n";
 
-/// The packets that arrived while a run was stopped, which continued later, and its NFs.
+/// The packets that arrived while a run was stopped, which continued later, and its NFs. One with several
+/// queues lets no packet in until all are open, so it is stopped only when it has answered.
 fn after_a_stop(workers: usize, pinned: &str) -> Option<(Value, [Value; 3])> {
     let folder = folder(&[
         ("to.toml", TO_WIRE),
@@ -32,7 +33,8 @@ fn after_a_stop(workers: usize, pinned: &str) -> Option<(Value, [Value; 3])> {
         "ip link add near type veth peer name far\nip link set near up\nip link set far up\n\
          until ip link show near | grep -q 'state UP'; do sleep 0.1; done\n\
          $THALWEG run from.toml --workers {workers} --json > from.json & run=$!\n\
-         opened 1\nkill -STOP $run\n$THALWEG run to.toml --json > to.json\nsleep 0.2\n\
+         until $THALWEG ctl report > early.json; do sleep 0.1; done 2> /dev/null\n\
+         kill -STOP $run\n$THALWEG run to.toml --json > to.json\nsleep 0.2\n\
          kill -CONT $run\n\
          for _ in $(seq 300); do\n\
              packets=$($THALWEG ctl report | sed -n 's/.*\"packets_in\": *\\([0-9]*\\).*/\\1/p')\n\
