@@ -30,6 +30,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(target_os = "linux")]
+mod bpf;
 mod capture;
 mod claims;
 mod clock;
@@ -68,6 +70,8 @@ mod segmenting;
 mod selection;
 #[cfg(target_os = "linux")]
 mod silence;
+#[cfg(target_os = "linux")]
+mod steer;
 #[cfg(target_os = "linux")]
 mod tap;
 #[cfg(target_os = "linux")]

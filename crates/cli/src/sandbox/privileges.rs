@@ -15,6 +15,9 @@ const OF_INTERFACES: [Capability; 2] = [Capability::CAP_NET_RAW, Capability::CAP
 const OF_PROGRAMS: [Capability; 3] =
     [Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_IPC_LOCK];
 
+/// What a program needs that only chooses queues.
+const OF_STEERING: [Capability; 1] = [Capability::CAP_BPF];
+
 /// What a driver in this process needs: hardware writes to memory that it locks.
 const OF_HARDWARE: [Capability; 1] = [Capability::CAP_IPC_LOCK];
 
@@ -47,10 +50,12 @@ impl Privileges {
         let permitted = read(CapSet::Permitted)?;
         let uses_interfaces = uses_interfaces(plan);
         let loads_programs = any_port(plan, PortBlueprint::loads_program);
+        let steers_queues = any_port(plan, PortBlueprint::steers_queues);
         let of_interfaces = OF_INTERFACES.into_iter().filter(|_| uses_interfaces);
         let drives_hardware = any_port(plan, PortBlueprint::drives_hardware);
         let wanted = of_interfaces
             .chain(OF_PROGRAMS.into_iter().filter(|_| loads_programs))
+            .chain(OF_STEERING.into_iter().filter(|_| steers_queues))
             .chain(OF_HARDWARE.into_iter().filter(|_| drives_hardware));
         let kept: CapsHashSet = wanted.filter(|one| permitted.contains(one)).collect();
         if permitted.contains(&Capability::CAP_SETPCAP) {

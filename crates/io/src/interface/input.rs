@@ -9,11 +9,12 @@ use thalweg_packet::{Batch, DropCounts, DropReason};
 use super::arrivals::{Arrivals, LONG, Sink};
 use super::ring::Ring;
 use super::socket::{self, PacketSocket};
-use super::{bind, failed, open, removed, set_buffer, steer};
+use super::{bind, failed, open, removed, set_buffer};
 use crate::filter::Filter;
 use crate::intake::Taken;
 use crate::links::KnownMtu;
 use crate::port::{Input, IoError, Received, Shortfall};
+use crate::steer::{self, Sight};
 
 /// Receive buffer of the socket, for packets too long for the ring, in bytes.
 const KEPT: usize = 256 * LONG;
@@ -83,7 +84,8 @@ impl InterfaceInput {
         let open = |_| Self::open_shut(name, promiscuous, queues);
         let inputs = (0..queues).map(open).collect::<Result<Vec<_>, _>>()?;
         let failed = |e| failed(name, "cannot spread packets over several queues", &e);
-        let group = inputs[0].socket.found_group(&steer::program()).map_err(failed)?;
+        let group =
+            inputs[0].socket.found_group(&steer::program(Sight::Network)).map_err(failed)?;
         for input in &inputs[1..] {
             input.socket.join_group(group).map_err(failed)?;
         }

@@ -10,7 +10,6 @@ mod link;
 mod output;
 mod ring;
 mod socket;
-mod steer;
 
 pub(crate) use arrivals::{Arrivals, Sink, may_be_fragmented};
 pub use input::InterfaceInput;

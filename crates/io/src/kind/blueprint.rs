@@ -146,6 +146,11 @@ pub trait PortBlueprint: Any + Send + Sync {
         false
     }
 
+    /// Whether it loads a program that chooses the queues of packets, which needs less.
+    fn steers_queues(&self) -> bool {
+        false
+    }
+
     /// Whether a driver in this process uses hardware: it opens devices of the system, and locks packet
     /// memory, which the hardware then writes to.
     fn drives_hardware(&self) -> bool {

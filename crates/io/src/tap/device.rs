@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::net::{AddressFamily, SocketType};
 use thalweg_source::outside;
 
 use super::queue::Queue;
 use super::setup::{HostAddress, Setup};
+use crate::bpf::{Program, translate};
 use crate::host;
 use crate::interface::{index_of, link_of, mtu};
 use crate::kind::Refusal;
 use crate::links::has_carrier;
 use crate::port::IoError;
+use crate::steer::{self, Sight};
 
 /// What the section of a port says of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +38,26 @@ fn devices() -> MutexGuard<'static, HashMap<String, Device>> {
     DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The program that chooses the queues of packets. It stays loaded, for a device that is made anew when this
+/// process no longer may load one.
+static STEERING: OnceLock<Program> = OnceLock::new();
+
+fn steering() -> io::Result<&'static Program> {
+    if let Some(program) = STEERING.get() {
+        return Ok(program);
+    }
+    let program = Program::load_filter(&translate(&steer::program(Sight::Ethernet)))?;
+    Ok(STEERING.get_or_init(|| program))
+}
+
 /// A device.
 struct Device {
     index: u32,
     /// Whether it can have several queues.
     several: bool,
     queues: Vec<Arc<Queue>>,
+    /// Whether our program chooses the queues of packets.
+    is_steered: bool,
     /// The ports that have it, each with the addresses that it gave the device.
     leases: HashMap<u64, Vec<HostAddress>>,
     next: u64,
@@ -53,6 +69,8 @@ pub(super) struct Lease {
     name: String,
     index: u32,
     number: u64,
+    /// Whether all packets of a flow, in both directions, have the same queue.
+    pub(super) is_by_flow: bool,
     /// For requests about the interface.
     socket: OwnedFd,
 }
@@ -90,12 +108,12 @@ impl Lease {
             device.leases.insert(number, addresses.clone());
             device.next += 1;
         }
-        let index = device.index;
+        let (index, is_by_flow) = (device.index, device.is_by_flow());
         if !device.leases.is_empty() {
             devices.insert(name.clone(), device);
         }
         let queues = outcome.map_err(|e| failed(name, &e))?;
-        Ok((Self { name: name.clone(), index, number, socket }, queues))
+        Ok((Self { name: name.clone(), index, number, is_by_flow, socket }, queues))
     }
 
     pub(super) fn name(&self) -> &str {
@@ -124,6 +142,10 @@ fn release(name: &str, index: u32, number: u64) {
     let Some(device) = devices.get_mut(name).filter(same) else { return };
     let addresses = device.leases.remove(&number).unwrap_or_default();
     if device.leases.is_empty() {
+        if device.is_steered {
+            // One that others made stays; one of ours may be gone.
+            let _ = device.queues[0].steer_by(None);
+        }
         devices.remove(name);
         return;
     }
@@ -149,7 +171,7 @@ impl Device {
         })?;
         let index = index_of(name).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))? as u32;
         let queues = vec![Arc::new(queue)];
-        Ok(Self { index, several, queues, leases: HashMap::new(), next: 0 })
+        Ok(Self { index, several, queues, is_steered: false, leases: HashMap::new(), next: 0 })
     }
 
     fn set_up(&self, settings: &TapSettings) -> io::Result<()> {
@@ -164,6 +186,10 @@ impl Device {
         addresses.iter().try_for_each(|address| setup.add(*address))
     }
 
+    fn is_by_flow(&self) -> bool {
+        self.is_steered || self.queues.len() == 1
+    }
+
     /// The first queues, up to `most` and the settings' number; opens those that are not there.
     fn queues(
         &mut self,
@@ -174,6 +200,14 @@ impl Device {
         let count = if self.several { most.clamp(1, settings.queues.into()) } else { 1 };
         while self.queues.len() < count {
             self.queues.push(Arc::new(Queue::open(name, true)?));
+        }
+        if count > 1 && !self.is_steered {
+            match steering().and_then(|program| self.queues[0].steer_by(Some(program))) {
+                Ok(()) => self.is_steered = true,
+                Err(e) => {
+                    log::warn!("TAP device {name}: {e}: the kernel chooses the queues of packets")
+                }
+            }
         }
         Ok(self.queues[..count].to_vec())
     }

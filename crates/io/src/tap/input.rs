@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use thalweg_packet::{Batch, DropCounts, DropReason, Pool};
 
 use super::device::{Lease, TapSettings};
+use super::kind::mode;
 use super::place::Place;
 use super::queue::Queue;
 use crate::clock::now;
@@ -82,8 +83,8 @@ impl Missed {
 }
 
 impl TapInput {
-    /// Opens a device, which is made if there is none, with up to `most` queues; returns also what it
-    /// leaves to be done, in a few words.
+    /// Opens a device, which is made if there is none, with up to `most` queues; returns also how
+    /// packets pass, in a few words.
     ///
     /// # Errors
     /// [`IoError::Interface`] if there can be no such device, or the system does not permit it.
@@ -91,7 +92,7 @@ impl TapInput {
         settings: &TapSettings,
         most: usize,
         pool: &Arc<Pool>,
-    ) -> Result<(Vec<Self>, &'static str), IoError> {
+    ) -> Result<(Vec<Self>, String), IoError> {
         let (lease, queues) = Lease::open(settings, most)?;
         let (lease, mut left) = (Arc::new(lease), "");
         for queue in &queues {
@@ -109,7 +110,14 @@ impl TapInput {
             missed: missed.take(),
             ended: false,
         };
-        Ok((queues.into_iter().map(input).collect(), left))
+        let inputs: Vec<_> = queues.into_iter().map(input).collect();
+        let chosen = match (inputs.len(), lease.is_by_flow) {
+            (1, _) => "",
+            (_, true) => ", queues by flow",
+            (_, false) => ", queues as the kernel chooses",
+        };
+        let mode = mode(inputs.len(), left) + chosen;
+        Ok((inputs, mode))
     }
 
     /// Counts the packets that the kernel had no room for, if that is due.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
-use thalweg_source::{SourceError, outside};
+use thalweg_source::{SourceError, counted, outside};
 use toml::Spanned;
 
 use super::device::TapSettings;
@@ -141,9 +141,8 @@ fn boxed<Q, P: ?Sized>(queues: Vec<Q>, of: impl Fn(Q) -> Box<P>) -> Vec<Box<P>> 
 }
 
 /// How packets pass, in a few words.
-fn mode(queues: usize, left: &str) -> String {
-    let queues = if queues == 1 { "1 queue".into() } else { format!("{queues} queues") };
-    format!("TAP device with {queues}, {left}")
+pub(super) fn mode(queues: usize, left: &str) -> String {
+    format!("TAP device with {}, {left}", counted(queues as u64, "queue"))
 }
 
 /// Whether an interface can have this name. In that of a new one, the kernel would replace a `%d`.
@@ -186,6 +185,10 @@ impl PortBlueprint for Tap {
     fn interface(&self) -> Option<&str> {
         Some(&self.settings.name)
     }
+
+    fn steers_queues(&self) -> bool {
+        self.settings.queues > 1
+    }
 }
 
 impl InputBlueprint for Tap {
@@ -194,10 +197,9 @@ impl InputBlueprint for Tap {
         let most = opening.queues;
         let open = move || {
             let opened = outside::privileged(|| TapInput::open(&settings, most, &pool));
-            opened.map(|(queues, left)| (boxed(queues, |queue| Box::new(queue) as _), left))
+            opened.map(|(queues, mode)| (boxed(queues, |queue| Box::new(queue) as _), mode))
         };
-        let (queues, left) = open()?;
-        let mode = mode(queues.len(), left);
+        let (queues, mode) = open()?;
         let opened = Opened::of(queues, mode);
         let reopen = Box::new(move || open().map(|(queues, _)| queues));
         let (name, on_removal) = (&*self.settings.name, self.on_removal);

@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use libc::{c_int, c_uint, c_ulong};
 
+use crate::bpf::Program;
 use crate::interface::request_for;
 use crate::offload::HEADER;
 
@@ -58,6 +59,16 @@ impl Queue {
             Ok(_) => Ok("super-packets of TCP and UDP"),
             Err(_) => set(CHECKSUMS | TCP).map(|_| "super-packets of TCP"),
         }
+    }
+
+    /// Has a program choose the queue of a packet that the host sends by the device; without one, the kernel
+    /// chooses it.
+    pub(super) fn steer_by(&self, program: Option<&Program>) -> io::Result<()> {
+        let program: c_int = program.map_or(-1, |program| program.as_fd().as_raw_fd());
+        let place = &raw const program;
+        // SAFETY: the call reads an integer.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETSTEERINGEBPF, place) })
+            .map(drop)
     }
 
     /// Whether its device still exists, under whatever name and in whatever network namespace.

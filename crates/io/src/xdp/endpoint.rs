@@ -8,7 +8,6 @@ use std::{fs, io};
 
 use thalweg_packet::{MemoryKind, PacketMemory, Pool};
 
-use super::bpf::Attachment;
 use super::interface::Redirection;
 use super::lent::Lent;
 use super::receiver::Receiver;
@@ -16,6 +15,7 @@ use super::sender::Sender;
 use super::settings::{Obtained, XdpMode, XdpSettings};
 use super::socket::{Binding, Chunks, Rings, XdpSocket};
 use super::{failed, refused};
+use crate::bpf::Attachment;
 use crate::interface::{PacketSocket, driver, link_of};
 use crate::kind::{HugePages, MemoryAtHand, Refusal};
 use crate::port::IoError;

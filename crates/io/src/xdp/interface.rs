@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::bpf::{Attachment, Program, ProgramLink, SocketMap};
 use super::program::{self, KEEP, MOST_ADDRESSES};
 use super::settings::{MOST_QUEUES, XdpMode, XdpSettings};
 use super::{failed, refused};
+use crate::bpf::{Attachment, Program, ProgramLink, SocketMap};
 use crate::host::{self, Own};
 use crate::kind::Refusal;
 use crate::port::IoError;
@@ -29,7 +29,7 @@ impl Redirection {
             .map_err(|e| failed(name, "cannot make a map of sockets", &e))?;
         let own = own_of(name)?;
         let instructions = program::program(sockets.raw(), &settings.pass, &own, KEEP);
-        let program = Program::load(&instructions)
+        let program = Program::load_xdp(&instructions)
             .map_err(|e| failed(name, "cannot load the XDP program", &e))?;
         let (attachment, link) = attach(&program, index, settings.mode)
             .map_err(|(attachment, e)| cannot_attach(settings, attachment, &e))?;

@@ -16,8 +16,6 @@
 //! the kernel names is checked against what was lent. The input has the first two rings
 //! ([`receiver`]), the output the others ([`sender`]); both share the socket ([`registry`]).
 
-mod assembler;
-mod bpf;
 mod endpoint;
 mod input;
 mod interface;

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_packet::wire::ethertype;
 use thalweg_packet::wire::ip_proto::{ICMP, ICMPV6, TCP, UDP};
 
-use super::assembler::{Assembler, If, Instruction, Label, Reg, Size};
+use crate::bpf::{Assembler, If, Instruction, Label, Reg, Size};
 use crate::host::Own;
 
 /// What the kernel keeps of the packets that are addressed to it.

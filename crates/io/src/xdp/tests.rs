@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Pool};
 use thalweg_testkit::peer;
 
-use super::bpf::SocketMap;
 use super::*;
+use crate::bpf::SocketMap;
 use crate::port::{Input, Output};
 use crate::{InterfaceInput, InterfaceOutput};
 

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 
-use super::super::bpf::Program;
 use super::super::program::{KEEP, Pass, program};
 use super::*;
+use crate::bpf::Program;
 use crate::host::Own;
 
 /// The action for a packet without a socket of its queue, which shows that it would go to one.
@@ -21,7 +21,7 @@ fn loaded_with(pass: &[&str], addresses: &[&str], vlans: Vec<u16>) -> Program {
     let pass: Vec<_> = pass.iter().flat_map(|word| Pass::parse(word).unwrap()).collect();
     let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
     let own = Own { addresses, vlans };
-    Program::load(&program(map.raw(), &pass, &own, TO_SOCKET)).unwrap()
+    Program::load_xdp(&program(map.raw(), &pass, &own, TO_SOCKET)).unwrap()
 }
 
 fn is_kept(program: &Program, packet: &[u8]) -> bool {

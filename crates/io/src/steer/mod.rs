@@ -1,13 +1,15 @@
-//! The program by which the kernel chooses the queue of a packet, of the sockets of one interface.
+//! The program by which the kernel chooses the queue of a packet: of the sockets of one interface, or of a TAP
+//! device.
 //!
 //! All packets of a flow, in both directions, have the same queue: a hash of the addresses, and of the
 //! ports of TCP, UDP and SCTP, in which both ends are alike. The kernel's own hash (`PACKET_FANOUT_HASH`)
 //! is the one that a network card or another part of the kernel left with the packet, which may differ
 //! between directions; and it reassembles fragments only by changing them. Here, fragments are spread by
-//! addresses alone.
+//! addresses alone. That of TAP devices (`tun_automq`) follows the queue by which the other direction was
+//! last sent, so that a flow changes its queue while it lasts, and its packets may overtake each other.
 //!
-//! It is a classic BPF program, which needs neither a compiler nor privileges beyond those of the socket.
-//! It sees a packet from its network header on, without the outermost VLAN tag. A load beyond the end of
+//! It is a classic BPF program, which needs neither a compiler nor privileges beyond those of the socket; a TAP
+//! device takes it [translated](crate::bpf::translate). A load beyond the end of
 //! the packet ends it with 0, the first queue; so are packets other than IP.
 
 use libc::{
@@ -15,7 +17,7 @@ use libc::{
     BPF_JSET, BPF_K, BPF_LD, BPF_LDX, BPF_LSH, BPF_MEM, BPF_MISC, BPF_MUL, BPF_RET, BPF_RSH,
     BPF_ST, BPF_TAX, BPF_W, BPF_X, BPF_XOR, SKF_AD_OFF, SKF_AD_PROTOCOL, sock_filter,
 };
-use thalweg_packet::wire::{ethertype, ip_proto};
+use thalweg_packet::wire::{ethertype, header_len, ip_proto};
 
 /// Words of the program's memory: the offset of the header at hand, the sum of the addresses, that of the
 /// ports, and one to work with.
@@ -30,6 +32,9 @@ const EXTENSIONS: usize = 3;
 /// IPv6 extension headers whose second byte is their length in units of 8 bytes, less one: hop-by-hop
 /// options, routing and destination options (RFC 8200).
 const PASSED: [u8; 3] = [0, 43, 60];
+
+/// The length of a VLAN tag.
+const TAG: u32 = 4;
 
 /// Bits of the IPv4 fragment field that only fragments have: more fragments, and the offset.
 const FRAGMENT: u32 = 0x3fff;
@@ -118,27 +123,37 @@ impl Program {
     }
 }
 
-/// The program: returns a number whose remainder is the queue.
-pub(super) fn program() -> Vec<sock_filter> {
+/// From where on a program sees a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// From its network header on, and the kernel knows the EtherType after the outermost VLAN tag.
+    Network,
+    /// From its Ethernet header on. The outermost tag may be where only the kernel has it.
+    Ethernet,
+}
+
+/// The program: returns a number of 16 bits whose remainder is the queue.
+pub(crate) fn program(sight: Sight) -> Vec<sock_filter> {
     let mut p = Program::default();
     let [network, v4, v6, ports, hash] = std::array::from_fn(|_| p.label());
     p.add(BPF_LD | BPF_IMM, 0);
-    p.store(HEADER);
     p.store(ADDRESSES);
     p.store(PORTS);
-    p.add(BPF_LDX | BPF_IMM, 0);
-    p.add(BPF_LD | BPF_ABS | BPF_W, (SKF_AD_OFF + SKF_AD_PROTOCOL) as u32);
-    // A second tag, after the outermost one.
-    let tagged = p.label();
-    for tag in ethertype::VLAN_TPIDS {
-        p.jump_if(tag.into(), tagged);
-    }
-    p.jump(network);
-    p.place(tagged);
-    p.add(BPF_LD | BPF_IMM, 4);
+    // Of two tags, the kernel may have taken the outermost one off.
+    let (start, tags) = match sight {
+        Sight::Network => (0, 1),
+        Sight::Ethernet => (header_len::ETHERNET as u32, 2),
+    };
+    p.add(BPF_LD | BPF_IMM, start);
     p.store(HEADER);
     p.add(BPF_MISC | BPF_TAX, 0);
-    p.add(BPF_LD | BPF_ABS | BPF_H, 2);
+    match sight {
+        Sight::Network => p.add(BPF_LD | BPF_ABS | BPF_W, (SKF_AD_OFF + SKF_AD_PROTOCOL) as u32),
+        Sight::Ethernet => p.add(BPF_LD | BPF_ABS | BPF_H, start - 2),
+    }
+    for _ in 0..tags {
+        skip_tag(&mut p, network);
+    }
     p.place(network);
     p.jump_if(ethertype::IPV4.into(), v4);
     p.jump_if(ethertype::IPV6.into(), v6);
@@ -166,8 +181,26 @@ pub(super) fn program() -> Vec<sock_filter> {
         p.alu(BPF_RSH, 15);
         p.add(BPF_ALU | BPF_XOR | BPF_X, 0);
     }
+    p.alu(BPF_AND, 0xffff);
     p.add(BPF_RET | BPF_A, 0);
     p.finish()
+}
+
+/// Goes past the VLAN tag at X if A is its EtherType, and loads the one after it; otherwise jumps to `network`.
+fn skip_tag(p: &mut Program, network: Label) {
+    let tagged = p.label();
+    for tag in ethertype::VLAN_TPIDS {
+        p.jump_if(tag.into(), tagged);
+    }
+    p.jump(network);
+    p.place(tagged);
+    p.load(BPF_H, 2);
+    p.store(OTHER);
+    p.add(BPF_LD | BPF_IMM, TAG);
+    p.add(BPF_ALU | BPF_ADD | BPF_X, 0);
+    p.store(HEADER);
+    p.add(BPF_MISC | BPF_TAX, 0);
+    p.add(BPF_LD | BPF_MEM, OTHER);
 }
 
 /// Jumps to `ports` if A is a protocol with ports.

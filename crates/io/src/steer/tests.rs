@@ -1,10 +1,13 @@
 use libc::{BPF_JA, BPF_OR, BPF_SUB};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use thalweg_packet::wire::header_len;
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{Decapsulate, PortIndex, parse, symmetric_hash};
+use thalweg_testkit::peer;
 
 use super::*;
+use crate::bpf::{self, translate};
 
 /// What the kernel does with a program (Documentation/networking/filter.rst): the result for a packet from
 /// its network header on.
@@ -68,7 +71,12 @@ fn steer(packet: &[u8]) -> u32 {
     if ethertype::VLAN_TPIDS.contains(&word(12)) {
         network += 4;
     }
-    run(&program(), word(network - 2), &packet[network..])
+    run(&program(Sight::Network), word(network - 2), &packet[network..])
+}
+
+/// The result for a packet as a TAP device gives it to the program.
+fn steer_at_tap(packet: &[u8]) -> u32 {
+    run(&program(Sight::Ethernet), 0, packet)
 }
 
 /// The hash by which Thalweg itself knows flows.
@@ -108,6 +116,8 @@ proptest! {
         };
         for [there, back] in packets(&address(a), &address(b), ports, &tags) {
             prop_assert_eq!(steer(&there), steer(&back));
+            prop_assert_eq!(steer_at_tap(&there), steer(&there));
+            prop_assert_eq!(steer_at_tap(&back), steer(&there));
             prop_assert_eq!(flow(&there), flow(&back));
         }
     }
@@ -116,8 +126,9 @@ proptest! {
     #[test]
     fn any_bytes_have_a_queue(protocol in any::<u16>(), bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         for protocol in [protocol, ethertype::IPV4, ethertype::IPV6, ethertype::VLAN] {
-            run(&program(), protocol, &bytes);
+            run(&program(Sight::Network), protocol, &bytes);
         }
+        steer_at_tap(&bytes);
     }
 }
 
@@ -172,6 +183,42 @@ fn ports_after_extension_headers_count_and_those_of_fragments_do_not() {
     }
     let fragment = |ports| with(44, &[0, 0, 1, 0, 0, 0, 7], ports);
     assert_eq!(steer(&fragment((7, 9))), steer(&fragment((8, 9))));
+}
+
+/// The kernel verifies the translation, and runs it as the specification says of the original.
+#[test]
+fn the_translation_does_the_same_in_the_kernel() {
+    if !peer::has_root("programs of the kernel") {
+        return;
+    }
+    let translated = translate(&program(Sight::Ethernet));
+    let kernel = bpf::Program::load_filter(&translated).expect("the kernel accepts it");
+    let is_same = |packet: &[u8]| {
+        // A test run takes an Ethernet header off before programs of this kind.
+        let got = kernel.run(&[&[0; header_len::ETHERNET], packet].concat()).unwrap();
+        prop_assert_eq!(got, steer_at_tap(packet));
+        Ok(())
+    };
+    let packet = (any::<u32>(), any::<(u16, u16)>(), prop::collection::vec(1_u16..4000, 0..4));
+    let mut runner = TestRunner::default();
+    let done = runner.run(&packet, |(address, ports, tags)| {
+        let v4 = std::net::Ipv4Addr::from_bits(address).to_string();
+        let v6 = std::net::Ipv6Addr::from_bits(u128::from(address) << 90).to_string();
+        for (source, target) in [(&*v4, "10.0.0.1"), (&*v6, "fd00::1")] {
+            packets(source, target, ports, &tags).iter().flatten().try_for_each(|p| is_same(p))?;
+        }
+        Ok(())
+    });
+    done.unwrap();
+    let kinds = vec![ethertype::IPV4, ethertype::IPV6, ethertype::VLAN, ethertype::ARP];
+    let bytes = (prop::sample::select(kinds), prop::collection::vec(any::<u8>(), 1..120));
+    let done = runner.run(&bytes, |(kind, mut bytes)| {
+        if let Some(place) = bytes.get_mut(12..14) {
+            place.copy_from_slice(&kind.to_be_bytes());
+        }
+        is_same(&bytes)
+    });
+    done.unwrap();
 }
 
 #[test]

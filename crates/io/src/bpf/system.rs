@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::c_long;
 
@@ -18,6 +18,7 @@ const MAP_DELETE: c_long = 3;
 const PROGRAM_LOAD: c_long = 5;
 const LINK_CREATE: c_long = 28;
 const XSKMAP: u32 = 17;
+const SOCKET_FILTER: u32 = 1;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// The program can do with packets of which it sees only the first buffer.
@@ -25,7 +26,7 @@ const HAS_FRAGS: u32 = 1 << 5;
 
 /// Where a program runs (`XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_SKB_MODE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attachment {
+pub(crate) enum Attachment {
     /// In the driver, before the kernel makes a packet of its own.
     Native,
     /// In the kernel's network stack, with any driver.
@@ -97,11 +98,11 @@ fn address<T: ?Sized>(value: &T) -> u64 {
 
 /// A map of sockets by the number of a queue.
 #[derive(Debug)]
-pub(super) struct SocketMap(OwnedFd);
+pub(crate) struct SocketMap(OwnedFd);
 
 impl SocketMap {
     /// An empty map for `queues` queues.
-    pub(super) fn new(queues: u32) -> io::Result<Self> {
+    pub(crate) fn new(queues: u32) -> io::Result<Self> {
         let word = size_of::<u32>() as u32;
         let mut attributes = MapCreate {
             kind: XSKMAP,
@@ -116,7 +117,7 @@ impl SocketMap {
     }
 
     /// Has packets of a queue go to a socket.
-    pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
         let (key, value) = (address(&queue), address(&value));
         let mut attributes = MapElement { map: self.raw(), padding: 0, key, value, flags: 0 };
@@ -125,40 +126,52 @@ impl SocketMap {
     }
 
     /// Has packets of a queue go to the kernel.
-    pub(super) fn remove(&self, queue: u32) -> io::Result<()> {
+    pub(crate) fn remove(&self, queue: u32) -> io::Result<()> {
         let key = address(&queue);
         let mut attributes = MapElement { map: self.raw(), padding: 0, key, value: 0, flags: 0 };
         // SAFETY: the key has four bytes as the map was made with, and is alive.
         unsafe { bpf(MAP_DELETE, &mut attributes) }.map(drop)
     }
 
-    pub(super) fn raw(&self) -> u32 {
+    pub(crate) fn raw(&self) -> u32 {
         self.0.as_raw_fd() as u32
     }
 }
 
 /// A program that the kernel has verified.
 #[derive(Debug)]
-pub(super) struct Program(OwnedFd);
+pub(crate) struct Program(OwnedFd);
 
 impl Program {
-    /// Loads a program, for packets of several buffers if the kernel has them (Linux 5.18).
-    pub(super) fn load(instructions: &[Instruction]) -> io::Result<Self> {
-        Self::load_with(instructions, HAS_FRAGS).or_else(|_| Self::load_with(instructions, 0))
+    /// Loads a program for an interface, for packets of several buffers if the kernel has them
+    /// (Linux 5.18).
+    pub(crate) fn load_xdp(instructions: &[Instruction]) -> io::Result<Self> {
+        let load = |flags| Self::load(instructions, PROGRAM_XDP, ATTACH_XDP, flags);
+        load(HAS_FRAGS).or_else(|_| load(0))
     }
 
-    fn load_with(instructions: &[Instruction], flags: u32) -> io::Result<Self> {
+    /// Loads a program that returns a number for a packet. Some systems permit that to any user.
+    pub(crate) fn load_filter(instructions: &[Instruction]) -> io::Result<Self> {
+        Self::load(instructions, SOCKET_FILTER, 0, 0)
+    }
+
+    fn load(
+        instructions: &[Instruction],
+        kind: u32,
+        expected_attachment: u32,
+        flags: u32,
+    ) -> io::Result<Self> {
         let license = c"Dual MIT/GPL";
         let mut name = [0; 16];
         name[..8].copy_from_slice(b"thalweg_");
         let mut attributes = ProgramLoad {
-            kind: PROGRAM_XDP,
+            kind,
             instruction_count: instructions.len() as u32,
             instructions: address(instructions),
             license: address(license.to_bytes_with_nul()),
             flags,
             name,
-            expected_attachment: ATTACH_XDP,
+            expected_attachment,
             ..Default::default()
         };
         // SAFETY: the instructions are as many as passed, the license ends with zero, and both are
@@ -168,7 +181,7 @@ impl Program {
     }
 
     /// Attaches it to an interface until the link is dropped, also by the end of this process.
-    pub(super) fn attach(&self, index: u32, attachment: Attachment) -> io::Result<ProgramLink> {
+    pub(crate) fn attach(&self, index: u32, attachment: Attachment) -> io::Result<ProgramLink> {
         const GENERIC: u32 = 1 << 1;
         const NATIVE: u32 = 1 << 2;
         let flags = if attachment == Attachment::Native { NATIVE } else { GENERIC };
@@ -182,7 +195,7 @@ impl Program {
 
     /// What it returns for a packet.
     #[cfg(test)]
-    pub(super) fn run(&self, packet: &[u8]) -> io::Result<u32> {
+    pub(crate) fn run(&self, packet: &[u8]) -> io::Result<u32> {
         #[repr(C)]
         struct TestRun {
             program: u32,
@@ -211,8 +224,14 @@ impl Program {
     }
 }
 
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// A program at an interface; it is detached when this is dropped.
 #[derive(Debug)]
-pub(super) struct ProgramLink {
+pub(crate) struct ProgramLink {
     _link: OwnedFd,
 }

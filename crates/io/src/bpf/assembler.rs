@@ -1,15 +1,15 @@
-//! Instructions of the kernel's virtual machine (RFC 9669), as far as our program needs them.
+//! Instructions of the kernel's virtual machine (RFC 9669), as far as our programs need them.
 
 /// An instruction, as the kernel reads it.
-pub(super) type Instruction = u64;
+pub(crate) type Instruction = u64;
 
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reg(pub(super) u8);
+pub(crate) struct Reg(pub(crate) u8);
 
 /// The size of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
+pub(crate) enum Size {
     Byte,
     Half,
     Word,
@@ -17,22 +17,24 @@ pub(super) enum Size {
 
 /// A condition of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum If {
+pub(crate) enum If {
     /// The register's low 32 bits equal a number.
     Equals(Reg, u32),
     /// They do not.
     Differs(Reg, u32),
+    /// They have a bit in common with a number.
+    HasAny(Reg, u32),
     /// The first register is greater than the second, as 64 bits.
     Greater(Reg, Reg),
 }
 
 /// A place that instructions before it jump to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// Writes a program in which all jumps go forward.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     instructions: Vec<Instruction>,
     /// The jumps to each label that are not resolved.
     jumps: Vec<Vec<usize>>,
@@ -49,16 +51,23 @@ fn encoded(operation: u8, to: Reg, from: Reg, offset: i16, number: u32) -> Instr
 }
 
 const NONE: Reg = Reg(0);
+/// The end of the stack, which grows down.
+const STACK: Reg = Reg(10);
+
+/// Where a word of 32 bits is on the stack.
+fn place_of(word: u32) -> i16 {
+    -4 * (word as i16 + 1)
+}
 
 impl Assembler {
     /// A label, which has no place yet.
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.jumps.push(Vec::new());
         Label(self.jumps.len() - 1)
     }
 
     /// Whether an instruction jumps to a label that has no place yet.
-    pub(super) fn is_used(&self, label: Label) -> bool {
+    pub(crate) fn is_used(&self, label: Label) -> bool {
         !self.jumps[label.0].is_empty()
     }
 
@@ -66,7 +75,7 @@ impl Assembler {
     ///
     /// # Panics
     /// When a jump to it is too far, which a program of a few thousand instructions has not.
-    pub(super) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: Label) {
         for at in std::mem::take(&mut self.jumps[label.0]) {
             let distance = self.instructions.len() - at - 1;
             let distance = i16::try_from(distance).expect("the program is short");
@@ -81,7 +90,7 @@ impl Assembler {
     }
 
     /// `to = *(from + offset)`
-    pub(super) fn load(&mut self, size: Size, to: Reg, from: Reg, offset: i16) {
+    pub(crate) fn load(&mut self, size: Size, to: Reg, from: Reg, offset: i16) {
         let operation = match size {
             Size::Word => 0x61,
             Size::Half => 0x69,
@@ -90,64 +99,92 @@ impl Assembler {
         self.add(operation, to, from, offset, 0);
     }
 
+    /// `register 0 = packet[offset..]` in the byte order of the network, or after an `index`. A packet that
+    /// has not so many bytes ends the program, which then returns 0. Register 6 has to be the context;
+    /// registers 1 to 5 are lost. The size is as in classic BPF (`BPF_W`, `BPF_H`, `BPF_B`).
+    pub(super) fn load_packet(&mut self, size: u8, index: Option<Reg>, offset: u32) {
+        let operation = if index.is_some() { 0x40 } else { 0x20 };
+        self.add(operation | size, NONE, index.unwrap_or(NONE), 0, offset);
+    }
+
+    /// `to = stack[word]`, which has been stored.
+    pub(super) fn load_word(&mut self, to: Reg, word: u32) {
+        self.load(Size::Word, to, STACK, place_of(word));
+    }
+
+    /// `stack[word] = from`
+    pub(super) fn store_word(&mut self, from: Reg, word: u32) {
+        self.add(0x63, STACK, from, place_of(word), 0);
+    }
+
+    /// `to = to OPERATION by` in 32 bits, by a number or a register. Operations are as in classic BPF
+    /// (`BPF_ADD`, `BPF_MUL`).
+    pub(super) fn calculate(&mut self, operation: u8, to: Reg, by: Result<u32, Reg>) {
+        match by {
+            Ok(number) => self.add(0x04 | operation, to, NONE, 0, number),
+            Err(register) => self.add(0x0c | operation, to, register, 0, 0),
+        }
+    }
+
     /// `to = from`
-    pub(super) fn copy(&mut self, to: Reg, from: Reg) {
+    pub(crate) fn copy(&mut self, to: Reg, from: Reg) {
         self.add(0xbf, to, from, 0, 0);
     }
 
     /// `to = number`
-    pub(super) fn set(&mut self, to: Reg, number: u32) {
+    pub(crate) fn set(&mut self, to: Reg, number: u32) {
         self.add(0xb7, to, NONE, 0, number);
     }
 
     /// `to += number`
-    pub(super) fn add_number(&mut self, to: Reg, number: u32) {
+    pub(crate) fn add_number(&mut self, to: Reg, number: u32) {
         self.add(0x07, to, NONE, 0, number);
     }
 
     /// `to += from`
-    pub(super) fn add_register(&mut self, to: Reg, from: Reg) {
+    pub(crate) fn add_register(&mut self, to: Reg, from: Reg) {
         self.add(0x0f, to, from, 0, 0);
     }
 
     /// `to &= number`
-    pub(super) fn and(&mut self, to: Reg, number: u32) {
+    pub(crate) fn and(&mut self, to: Reg, number: u32) {
         self.add(0x57, to, NONE, 0, number);
     }
 
     /// `to <<= bits`
-    pub(super) fn shift_left(&mut self, to: Reg, bits: u32) {
+    pub(crate) fn shift_left(&mut self, to: Reg, bits: u32) {
         self.add(0x67, to, NONE, 0, bits);
     }
 
     /// `to = map`, by its descriptor.
-    pub(super) fn set_map(&mut self, to: Reg, map: u32) {
+    pub(crate) fn set_map(&mut self, to: Reg, map: u32) {
         const OF_DESCRIPTOR: Reg = Reg(1);
         self.add(0x18, to, OF_DESCRIPTOR, 0, map);
         self.add(0, NONE, NONE, 0, 0);
     }
 
     /// Jumps if a condition holds.
-    pub(super) fn jump_if(&mut self, condition: If, label: Label) {
+    pub(crate) fn jump_if(&mut self, condition: If, label: Label) {
         self.jumps[label.0].push(self.instructions.len());
         match condition {
             If::Equals(register, number) => self.add(0x16, register, NONE, 0, number),
             If::Differs(register, number) => self.add(0x56, register, NONE, 0, number),
+            If::HasAny(register, number) => self.add(0x46, register, NONE, 0, number),
             If::Greater(a, b) => self.add(0x2d, a, b, 0, 0),
         }
     }
 
-    pub(super) fn jump(&mut self, label: Label) {
+    pub(crate) fn jump(&mut self, label: Label) {
         self.jumps[label.0].push(self.instructions.len());
         self.add(0x05, NONE, NONE, 0, 0);
     }
 
     /// Calls a function of the kernel.
-    pub(super) fn call(&mut self, function: u32) {
+    pub(crate) fn call(&mut self, function: u32) {
         self.add(0x85, NONE, NONE, 0, function);
     }
 
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.add(0x95, NONE, NONE, 0, 0);
     }
 
@@ -155,7 +192,7 @@ impl Assembler {
     ///
     /// # Panics
     /// When a jump goes to a label without a place.
-    pub(super) fn finish(self) -> Vec<Instruction> {
+    pub(crate) fn finish(self) -> Vec<Instruction> {
         assert!(self.jumps.iter().all(Vec::is_empty), "each label has a place");
         self.instructions
     }
