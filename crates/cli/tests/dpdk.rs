@@ -3,9 +3,13 @@
 #[path = "support/laboratory.rs"]
 mod laboratory;
 mod support;
+#[path = "support/wires.rs"]
+mod wires;
 
 use laboratory::{TABLE, WAY, folder, is_balanced, laboratory, read};
+use serde_json::json;
 use thalweg_testkit::peer;
+use wires::{RECEIVER, SENDER, WIRES, arrived_in_order, port};
 
 const CHAIN: &str = "routes = 'routes.csv'\n[input.left]\ndpdk = 'net_af_packet0,iface=left,qpairs=2'\n\
     queues = 2\n[output.left]\ndpdk = 'net_af_packet0,iface=left,qpairs=2'\nqueues = 2\n\
@@ -79,6 +83,94 @@ fn hosts_reach_each_other_by_dpdk() {
             assert_eq!(port["link"]["mtu"], 1500, "{port}");
         }
         assert_eq!(ports.len(), 4);
+    }
+}
+
+/// Between the hosts 'left' and 'right'.
+const BRIDGE: &str = "routes = 'routes.csv'\n[input.left]\ndpdk = 'net_af_packet0,iface=left'\n\
+    [output.left]\ndpdk = 'net_af_packet0,iface=left'\n\
+    [input.right]\ndpdk = 'net_af_packet1,iface=right'\n\
+    [output.right]\ndpdk = 'net_af_packet1,iface=right'\n";
+
+/// What can happen to the interface of a device that goes on, while packets are sent by it.
+const CHANGES: &str = r"
+ip netns exec left python3 sender.py 4 steady > sent & sender=$!
+sleep 0.5
+ip link set right mtu 1400
+ip link set right mtu 1500
+ip link set right name other || { ip link set right down; ip link set right name other; ip link set other up; }
+sleep 0.3
+ip link set other name right || { ip link set other down; ip link set other name right; ip link set right up; }
+ip link set right down
+sleep 0.3
+ip link set right up
+ip -n right link set eth0 down
+sleep 0.3
+ip -n right link set eth0 up
+wait $sender
+end
+";
+
+/// The interface of a device is removed in the middle of traffic.
+const REMOVAL: &str = r"
+ip netns exec left python3 sender.py 2 steady > sent & sender=$!
+sleep 0.5
+ip link del right
+wait $run && exit 1
+grep -o 'was removed' run.err | head -1
+kill $sender $receiver
+";
+
+/// Runs a script with packets between two hosts, by one worker or two.
+fn bridged(workers: u32, script: &str) -> Option<(tempfile::TempDir, String)> {
+    let files = [
+        ("chain.toml", BRIDGE),
+        ("routes.csv", "*,left,right\n*,right,left\n"),
+        ("sender.py", SENDER),
+        ("receiver.py", RECEIVER),
+    ];
+    let folder = folder(&files);
+    let told = laboratory(folder.path(), &format!("{WIRES}begin {workers}\n{script}"))?;
+    let report = read(folder.path(), "report.json");
+    assert!(report["conserved"] == true && report["leaked_frames"] == 0, "{report}");
+    assert!(report["packets_out"].as_u64() > Some(0), "{report}");
+    Some((folder, told))
+}
+
+#[test]
+fn devices_go_on_while_their_interfaces_change() {
+    if !can_use_interfaces() {
+        return;
+    }
+    for workers in [1, 2] {
+        let Some((folder, _)) = bridged(workers, CHANGES) else { return };
+        let report = read(folder.path(), "report.json");
+        is_balanced(&report);
+        arrived_in_order(folder.path(), port(&report, "outputs", "right"));
+        for side in ["inputs", "outputs"] {
+            let events = &port(&report, side, "right")["link_events"];
+            for (event, count) in [("renamed", 2), ("mtu", 2)] {
+                assert_eq!(events[event], json!(count), "{event} {side} {events}");
+            }
+            for event in ["down", "up", "no-carrier", "carrier"] {
+                assert!(events[event].as_u64() >= Some(1), "{event} {side} {events}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_device_whose_interface_is_removed_ends_the_run() {
+    if !can_use_interfaces() {
+        return;
+    }
+    for workers in [1, 2] {
+        let Some((folder, told)) = bridged(workers, REMOVAL) else { return };
+        assert_eq!(told, "was removed\n");
+        let report = read(folder.path(), "report.json");
+        let failures = report["failures"].as_array().unwrap();
+        assert!(failures.iter().all(|f| f.as_str().unwrap().contains("was removed")), "{report}");
+        assert!(!failures.is_empty(), "{report}");
     }
 }
 

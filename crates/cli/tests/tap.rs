@@ -4,9 +4,13 @@
 #[path = "support/laboratory.rs"]
 mod laboratory;
 mod support;
+#[path = "support/wires.rs"]
+mod wires;
 
 use laboratory::{WAY, folder, is_balanced, laboratory, read, total};
-use serde_json::Value;
+use serde_json::{Value, json};
+use thalweg_testkit::peer;
+use wires::{RECEIVER, SENDER, WIRES, arrived_in_order, port};
 
 /// A gateway with one NIC, 'left', that can itself be reached by a TAP device, 'own'.
 const GATEWAY: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
@@ -128,19 +132,39 @@ fn a_device_that_is_removed_ends_the_run() {
     assert!(report["conserved"] == true && report["leaked_frames"] == 0, "{report}");
 }
 
+/// Has a queue of a device with several, without offload headers: the kernel then gives no other queue any.
+const WITHOUT_HEADERS: &str = r#"
+import fcntl, struct, time
+TAP, NO_PI, MULTI_QUEUE, TUNSETIFF = 0x0002, 0x1000, 0x0100, 0x400454CA
+device = open("/dev/net/tun", "r+b", buffering=0)
+fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", b"several", TAP | NO_PI | MULTI_QUEUE))
+time.sleep(60)
+"#;
+
 #[test]
 fn what_is_no_tap_or_is_in_use_is_one_error() {
-    let files = [("chain.toml", BETWEEN), ("routes.csv", "*,ingress,two\n")];
+    let several = "routes = 'routes.csv'\n[input.one]\ntap = 'several'\nqueues = 2\n\
+        [output.two]\ndiscard = true\n";
+    let files = [
+        ("chain.toml", BETWEEN),
+        ("several.toml", several),
+        ("routes.csv", "*,ingress,two\n"),
+        ("other.py", WITHOUT_HEADERS),
+    ];
     let folder = folder(&files);
     let script = format!(
         "{MADE}ip link add one type veth peer name three\n$THALWEG run chain.toml 2> first && exit 1\n\
          grep -o 'an interface of this name that is no TAP device' first\nip link del one\n\
          $THALWEG run chain.toml > /dev/null & run=$!\nmade two\n\
          $THALWEG run chain.toml 2> second && exit 1\ngrep -o 'no other program has' second\n\
-         kill -INT $run\nwait $run\n"
+         kill -INT $run\nwait $run\n\
+         python3 other.py & other=$!\n\
+         for _ in $(seq 100); do ip link show several > /dev/null 2>&1 && break; sleep 0.1; done\n\
+         $THALWEG run several.toml 2> third && exit 1\ngrep -o 'no other program has' third\nkill $other\n"
     );
     let Some(out) = laboratory(folder.path(), &script) else { return };
-    assert_eq!(out, "an interface of this name that is no TAP device\nno other program has\n");
+    let busy = "no other program has\n";
+    assert_eq!(out, format!("an interface of this name that is no TAP device\n{busy}{busy}"));
 }
 
 /// A run that is stopped takes no packets, so that a queue of ten has no room for most of 300.
@@ -162,4 +186,139 @@ fn packets_that_a_device_has_no_room_for_are_counted() {
     let missed = &report["inputs"][0]["drops"]["receive-ring-full"];
     assert_eq!(missed.to_string(), out.trim(), "{report}");
     assert!(missed.as_u64() > Some(200), "{report}");
+}
+
+/// Sends 2^N packets of each flow N of eight, so that the count of a queue tells which flows it has.
+const FLOWS: &str = r#"
+import socket, sys
+near, far, source, target = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+for n in range(8):
+    flow = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    flow.bind((near, source + n))
+    for _ in range(1 << n):
+        flow.sendto(b"one", (far, target + n))
+"#;
+
+/// The same queue also as at an interface: what a worker keeps of a flow, both directions find.
+#[test]
+fn both_directions_of_a_flow_have_the_same_queue() {
+    if !peer::has_root("the choice of queues") {
+        return;
+    }
+    let chain = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
+        [input.own]\ntap = 'own'\naddresses = ['10.2.0.2/24']\nqueues = 2\n[output.o]\ndiscard = true\n";
+    let files = [("chain.toml", chain), ("routes.csv", "*,ingress,o\n"), ("flows.py", FLOWS)];
+    let folder = folder(&files);
+    // The host's own stack must not answer what the left host sends.
+    let script = format!(
+        "{MADE}ip netns add left\nip netns exec left sysctl -qw net.ipv6.conf.default.disable_ipv6=1\n\
+         ip link add left type veth peer name eth0 netns left\nsysctl -qw net.ipv4.conf.left.rp_filter=1\n\
+         ip link set left up\nip -n left link set eth0 up\nip -n left addr add 10.2.0.9/24 dev eth0\n\
+         ip -n left neigh add 10.2.0.2 lladdr 02:00:00:00:00:02 dev eth0\n\
+         $THALWEG run chain.toml --workers 2 --json > report.json & run=$!\nmade own\n\
+         ip neigh add 10.2.0.9 lladdr 02:00:00:00:00:09 dev own\n\
+         until $THALWEG ctl report > early.json; do sleep 0.1; done 2> /dev/null\n\
+         python3 flows.py 10.2.0.2 10.2.0.9 2000 3000\n\
+         ip netns exec left python3 flows.py 10.2.0.9 10.2.0.2 3000 2000\n\
+         sleep 0.5\nkill -INT $run\nwait $run\n"
+    );
+    if laboratory(folder.path(), &script).is_none() {
+        return;
+    }
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    let flows = |name| {
+        let queues = port(&report, "inputs", name)["queues"].as_array().unwrap();
+        queues.iter().map(|queue| queue["packets"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let own = flows("own");
+    assert!(own.iter().sum::<u64>() == 255 && !own.contains(&0), "{report}");
+    assert_eq!(own, flows("left"), "{report}");
+    let mode = port(&report, "inputs", "own")["mode"].as_str().unwrap();
+    assert!(mode.contains("2 queues") && mode.ends_with(", queues by flow"), "{mode}");
+}
+
+/// Between the host itself and one at the interface 'right'.
+const OWN: &str = "routes = 'routes.csv'\n[input.left]\ntap = 'left'\nOPTIONS[output.left]\ntap = 'left'\n\
+    OPTIONS[input.right]\ninterface = 'right'\n[output.right]\ninterface = 'right'\n";
+const OPTIONS: &str =
+    "addresses = ['10.9.0.1/24']\nmac = '02:00:00:00:09:01'\non_removal = 'wait'\n";
+
+/// All that can happen to a device, while packets are sent by it.
+const CHANGES: &str = r"
+sleep 0.5
+ip link set left mtu 1400
+ip link set left mtu 1500
+ip link set left name other || { ip link set left down; ip link set left name other; ip link set other up; }
+sleep 0.3
+ip link set other name left || { ip link set other down; ip link set other name left; ip link set left up; }
+known
+ip link set left down
+sleep 0.3
+ip link set left up
+known
+sleep 0.3
+ip link del left
+until_logged 'interface left: it was removed' 1
+sleep 0.3
+ip tuntap add dev left mode tap multi_queue
+until_logged 'interface left: it is in use again' 2
+made left
+known
+wait $sender
+end
+";
+
+/// Packets from the host or to it are accounted for, none is out of order, and each event has its count.
+fn goes_on_while_the_device_changes(workers: u32, is_from_host: bool) {
+    let chain = OWN.replace("OPTIONS", &format!("{OPTIONS}queues = {workers}\n"));
+    let files = [
+        ("chain.toml", &*chain),
+        ("routes.csv", "*,left,right\n*,right,left\n"),
+        ("sender.py", SENDER),
+        ("receiver.py", RECEIVER),
+    ];
+    let folder = folder(&files);
+    let (host, other) = ("env", "ip netns exec right");
+    let (from, at, to) = if is_from_host { (host, other, 2) } else { (other, host, 1) };
+    let script = format!(
+        "{MADE}{WIRES}known() {{\n\
+            ip neigh replace 10.9.0.2 lladdr 02:00:00:00:09:02 dev left nud permanent\n}}\n\
+         ip netns add right\nwire right 2\n\
+         $THALWEG run chain.toml -v --workers {workers} --json > report.json 2> run.err & run=$!\n\
+         made left\nknown\nreceive {at}\nsleep 0.5\n\
+         {from} python3 sender.py 6 steady 10.9.0.{to} > sent & sender=$!\n{CHANGES}"
+    );
+    if laboratory(folder.path(), &script).is_none() {
+        return;
+    }
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    assert!(report["conserved"] == true && report["leaked_frames"] == 0, "{report}");
+    let output = port(&report, "outputs", if is_from_host { "right" } else { "left" });
+    arrived_in_order(folder.path(), output);
+    // None was read without its offload header.
+    assert_eq!(
+        port(&report, "inputs", "left")["drops"]["frame-too-small"],
+        Value::Null,
+        "{report}"
+    );
+    for side in ["inputs", "outputs"] {
+        let events = &port(&report, side, "left")["link_events"];
+        for (event, count) in [("removed", 1), ("returned", 1), ("renamed", 2), ("mtu", 2)] {
+            assert_eq!(events[event], json!(count), "{event} {side} {events}");
+        }
+        assert!(events["down"].as_u64() >= Some(1) && events["up"].as_u64() >= Some(1), "{events}");
+    }
+}
+
+#[test]
+fn packets_of_the_host_go_on_while_its_device_changes() {
+    goes_on_while_the_device_changes(1, true);
+    goes_on_while_the_device_changes(2, true);
+}
+
+#[test]
+fn packets_to_the_host_go_on_while_its_device_changes() {
+    goes_on_while_the_device_changes(2, false);
 }

@@ -7,6 +7,8 @@ use std::fs::OpenOptions;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libc::{c_int, c_uint, c_ulong};
 
@@ -16,6 +18,10 @@ use crate::offload::HEADER;
 
 /// The file that makes devices.
 const CLONE: &str = "/dev/net/tun";
+
+/// How long a queue of a device waits for one of another program to be closed, and the time between looks.
+const PATIENCE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the reader of a queue completes: checksums, segmentation of TCP, and of UDP since Linux 6.2.
 const CHECKSUMS: c_uint = libc::TUN_F_CSUM;
@@ -29,7 +35,27 @@ pub(super) struct Queue(OwnedFd);
 impl Queue {
     /// Opens a queue of the device `name`, which is made if there is none. Only a device of `several`
     /// queues can have more than one.
+    ///
+    /// # Errors
+    /// The system's; `EBUSY` if another program has a queue of it without offload headers.
     pub(super) fn open(name: &str, several: bool) -> io::Result<Self> {
+        let since = Instant::now();
+        loop {
+            let queue = Self::attach(name, several)?;
+            // The kernel attaches a queue to a device that has one and leaves the device as it is, without a
+            // word. Whoever has just made it, as ip-tuntap(8) does, is about to close its own.
+            if queue.flags()? & libc::IFF_VNET_HDR != 0 {
+                return Ok(queue);
+            }
+            if since.elapsed() > PATIENCE {
+                return Err(io::Error::from_raw_os_error(libc::EBUSY));
+            }
+            drop(queue);
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn attach(name: &str, several: bool) -> io::Result<Self> {
         let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(CLONE)?;
         let mut request = request_for(name);
@@ -73,10 +99,17 @@ impl Queue {
 
     /// Whether its device still exists, under whatever name and in whatever network namespace.
     pub(super) fn has_device(&self) -> bool {
+        self.flags().is_ok()
+    }
+
+    /// The flags of its device.
+    fn flags(&self) -> io::Result<c_int> {
         let mut request = request_for("");
         let place = &raw mut request;
         // SAFETY: the request has the form that this call expects, and is alive.
-        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNGETIFF, place) }).is_ok()
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNGETIFF, place) })?;
+        // SAFETY: the call has written the flags there.
+        Ok(unsafe { request.ifr_ifru.ifru_flags }.into())
     }
 
     /// Receives a packet into `pieces`, after its offload header; returns its length. What they have
