@@ -6,7 +6,10 @@
 A gateway passes UDP packets of 1,400 bytes, 200 flows, with one queue and one worker and with two, in turn.
 An NF of kind `nids` examines each: RULES rules whose first content is in every packet and whose second is
 in none, and 1,000 for another port, with which it is divided among workers. So most of the work is the gateway's, and the sender leaves it nearly two cores of two. The sender
-is a replay from memory, paced to 2.2 times what one worker can do without ports.
+is a replay from memory, paced to 2.2 times what one worker can do without ports. What two cores of this machine can
+gain at all, two programs of one worker each show that share nothing: they have the same packets and NF, from memory
+and without ports, and run at the same time or one alone. A program of two workers without ports is measured like
+that, and beside the sender, which takes a part of its cores and of their caches: the row of no port.
 
 Prints medians of the packets a second that the gateway took with one queue and with two, of their ratio,
 of the cores that the gateway and the sender had with two queues, and of the smaller queue's share.
@@ -27,6 +30,7 @@ from pathlib import Path
 import xdp
 from common import THALWEG, built, cpu_model, enter_namespaces, work_folder
 
+NO_PORT = "none, from memory, beside the sender"
 KINDS = ["interface", "xdp", "tap", "memif"]
 NF = "[nf.ids]\nkind = 'nids'\nrules = ['queues.rules']\nalerts = 'alerts.json'\n"
 ROUTE = "[[route]]\npath = ['ingress', {}]\n"
@@ -66,7 +70,8 @@ def write_files(folder, thalweg, rules):
             text = f"[run]\nworkers = {queues}\n{memory}{ports(kind, queues)}{NF}{route}"
             (folder / f"{kind}-{queues}.toml").write_text(text)
     alone = f"[input.i]\ncapture = 'queues.pcap'\nmemory = true\nloop = 0\n[output.right]\ndiscard = true\n"
-    (folder / "alone.toml").write_text(alone + NF + route)
+    # Not into one file of alerts, which only one run can have.
+    (folder / "alone.toml").write_text(alone + NF.replace("alerts = 'alerts.json'\n", "") + route)
     done = subprocess.run([thalweg, "run", "alone.toml", "--json", "--no-control", "--duration", "2s"],
                           cwd=folder, check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)["packets_per_second"]
@@ -113,6 +118,34 @@ def pass_by(kind, queues, folder, thalweg, seconds):
             "share": min(passed) / max(sum(passed), 1)}
 
 
+def without_ports(folder, thalweg, programs, workers, seconds):
+    """Packets a second of programs that run at the same time, and the cores that they had."""
+    command = [thalweg, "run", "alone.toml", "--quiet", "--json", "--no-control", "--duration", f"{seconds}s",
+               "--workers", str(workers)]
+    runs = [subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) for _ in range(programs)]
+    pps, cores = 0, 0
+    for run in runs:
+        pps += json.loads(run.stdout.read())["packets_per_second"]
+        _pid, _status, usage = os.wait4(run.pid, 0)
+        cores += (usage.ru_utime + usage.ru_stime) / seconds
+    return pps, cores
+
+
+def beside_the_sender(workers, folder, thalweg, seconds):
+    """The same of one program, while the sender sends what nobody receives."""
+    xdp.connect_hosts(2)
+    prefix = sender("interface", folder)
+    sends = subprocess.Popen([*prefix, thalweg, "run", "sender.toml", "--quiet", "--no-control"], cwd=folder,
+                             stdout=subprocess.DEVNULL)
+    time.sleep(0.7)
+    began = time.monotonic()
+    pps, cores = without_ports(folder, thalweg, 1, workers, seconds)
+    sends.send_signal(signal.SIGINT)
+    _pid, _status, sending = os.wait4(sends.pid, 0)
+    share = (sending.ru_utime + sending.ru_stime) / (time.monotonic() - began + 0.7)
+    return {"pps": pps, "gateway": cores, "sender": share, "share": 0}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--thalweg", default=THALWEG)
@@ -126,15 +159,24 @@ def main():
     folder = work_folder() / "queues"
     folder.mkdir(exist_ok=True)
     xdp.make_hosts()
-    alone = write_files(folder, thalweg, options.rules)
-    generate(folder, thalweg, OFFERED * alone)
-    rounds = {kind: [] for kind in options.kinds}
+    pace = write_files(folder, thalweg, options.rules)
+    generate(folder, thalweg, OFFERED * pace)
+    rounds = {NO_PORT: [], **{kind: [] for kind in options.kinds}}
+    programs, workers = [], []
     for _ in range(options.rounds):
+        one, two, both = (without_ports(folder, thalweg, *how, options.seconds)[0]
+                          for how in [(1, 1), (2, 1), (1, 2)])
+        programs.append(two / one)
+        workers.append(both / one)
         for kind, figures in rounds.items():
-            figures.append([pass_by(kind, queues, folder, thalweg, options.seconds) for queues in [1, 2]])
+            how = (folder, thalweg, options.seconds)
+            figures.append([beside_the_sender(queues, *how) if kind == NO_PORT else pass_by(kind, queues, *how)
+                            for queues in [1, 2]])
     print(f"{cpu_model()}, {os.cpu_count()} processors; medians of {options.rounds} rounds; "
-          f"one worker without ports: {alone / 1e3:.3g} kpps\n")
-    print("| port | one queue, kpps | two, kpps | ratio | cores of the gateway | of the sender | "
+          f"one worker without ports: {pace / 1e3:.3g} kpps; two programs: "
+          f"{statistics.median(programs):.2f} times one ({min(programs):.2f} to {max(programs):.2f}); "
+          f"two workers: {statistics.median(workers):.2f} ({min(workers):.2f} to {max(workers):.2f})\n")
+    print("| port | one queue or worker, kpps | two, kpps | ratio | cores of the gateway | of the sender | "
           "smaller queue, % |\n" + "| --- " * 7 + "|")
     for kind, figures in rounds.items():
         median = lambda of: statistics.median(of(one, two) for one, two in figures)

@@ -48,7 +48,9 @@ fn translate_one(asm: &mut Assembler, instruction: sock_filter, next: &[Label]) 
     match code & 7 {
         BPF_LD if mode == BPF_IMM => asm.set(A, k),
         BPF_LD if mode == BPF_MEM => asm.load_word(A, k),
-        BPF_LD if mode == BPF_ABS && k <= i32::MAX as u32 => asm.load_packet(size as u8, None, k),
+        BPF_LD if mode == BPF_ABS && i32::try_from(k).is_ok() => {
+            asm.load_packet(size as u8, None, k);
+        }
         BPF_LD if mode == BPF_IND => asm.load_packet(size as u8, Some(X), k),
         BPF_LDX if mode == BPF_IMM => asm.set(X, k),
         BPF_LDX if mode == BPF_MEM => asm.load_word(X, k),

@@ -205,7 +205,7 @@ impl Device {
             match steering().and_then(|program| self.queues[0].steer_by(Some(program))) {
                 Ok(()) => self.is_steered = true,
                 Err(e) => {
-                    log::warn!("TAP device {name}: {e}: the kernel chooses the queues of packets")
+                    log::warn!("TAP device {name}: {e}: the kernel chooses the queues of packets");
                 }
             }
         }
