@@ -21,7 +21,7 @@ soak() { bench/soak.py --minutes "${SOAK_MINUTES:-10}" --leaks; }
 # Ten minutes each of bursts and pauses between live interfaces: nothing lost without a count or reordered.
 bursts() {
     DISTURBED_SECONDS=${DISTURBED_SECONDS:-600} LABORATORY_SECONDS=$((${DISTURBED_SECONDS:-600} + 60)) \
-        scripts/test.py --only "cli live_links bursts"
+        scripts/test.py --only "cli live_links bursts" --only "cli tap bursts"
 }
 # Half an hour of random chains with NFs on devices, with bursts, reloads, stops and kills: nothing lost,
 # repeated, reordered or stuck.

@@ -9,6 +9,7 @@ mod wires;
 
 use laboratory::{WAY, folder, is_balanced, laboratory, read, total};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use thalweg_testkit::peer;
 use wires::{RECEIVER, SENDER, WIRES, arrived_in_order, port};
 
@@ -269,25 +270,36 @@ wait $sender
 end
 ";
 
-/// Packets from the host or to it are accounted for, none is out of order, and each event has its count.
-fn goes_on_while_the_device_changes(workers: u32, is_from_host: bool) {
+/// A chain with a device of so many queues, and the files of hosts that send and receive.
+fn between_host_and_right(workers: u32) -> TempDir {
     let chain = OWN.replace("OPTIONS", &format!("{OPTIONS}queues = {workers}\n"));
-    let files = [
+    folder(&[
         ("chain.toml", &*chain),
         ("routes.csv", "*,left,right\n*,right,left\n"),
         ("sender.py", SENDER),
         ("receiver.py", RECEIVER),
-    ];
-    let folder = folder(&files);
-    let (host, other) = ("env", "ip netns exec right");
-    let (from, at, to) = if is_from_host { (host, other, 2) } else { (other, host, 1) };
-    let script = format!(
+    ])
+}
+
+/// Starts a run by so many workers.
+fn begun(workers: u32) -> String {
+    format!(
         "{MADE}{WIRES}known() {{\n\
             ip neigh replace 10.9.0.2 lladdr 02:00:00:00:09:02 dev left nud permanent\n}}\n\
          ip netns add right\nwire right 2\n\
          $THALWEG run chain.toml -v --workers {workers} --json > report.json 2> run.err & run=$!\n\
-         made left\nknown\nreceive {at}\nsleep 0.5\n\
-         {from} python3 sender.py 6 steady 10.9.0.{to} > sent & sender=$!\n{CHANGES}"
+         made left\nknown\n"
+    )
+}
+
+/// Packets from the host or to it are accounted for, none is out of order, and each event has its count.
+fn goes_on_while_the_device_changes(workers: u32, is_from_host: bool) {
+    let folder = between_host_and_right(workers);
+    let (host, other) = ("env", "ip netns exec right");
+    let (from, at, to) = if is_from_host { (host, other, 2) } else { (other, host, 1) };
+    let script = format!(
+        "{}receive {at}\nsleep 0.5\n{from} python3 sender.py 6 steady 10.9.0.{to} > sent & sender=$!\n{CHANGES}",
+        begun(workers)
     );
     if laboratory(folder.path(), &script).is_none() {
         return;
@@ -321,4 +333,28 @@ fn packets_of_the_host_go_on_while_its_device_changes() {
 #[test]
 fn packets_to_the_host_go_on_while_its_device_changes() {
     goes_on_while_the_device_changes(2, false);
+}
+
+/// Flows in bursts with answers, by which the kernel itself would choose other queues while packets are under way.
+/// `DISTURBED_SECONDS` makes it longer: `scripts/long.sh bursts`.
+#[test]
+fn packets_in_bursts_keep_the_order_of_their_flows() {
+    if !peer::has_root("the choice of queues") {
+        return;
+    }
+    let seconds = std::env::var("DISTURBED_SECONDS").map_or(3, |text| text.parse().unwrap());
+    let folder = between_host_and_right(2);
+    let script = format!(
+        "{}receive_with back ip netns exec right\nsleep 0.5\n\
+         python3 sender.py {seconds} bursts > sent\nend\n",
+        begun(2)
+    );
+    if laboratory(folder.path(), &script).is_none() {
+        return;
+    }
+    let report = read(folder.path(), "report.json");
+    is_balanced(&report);
+    assert!(report["conserved"] == true && report["leaked_frames"] == 0, "{report}");
+    arrived_in_order(folder.path(), port(&report, "outputs", "right"));
+    assert!(port(&report, "inputs", "right")["packets"].as_u64() > Some(100), "{report}");
 }

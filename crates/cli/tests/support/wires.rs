@@ -29,7 +29,8 @@ while time.time() < end:
 print(sum(numbers))
 "#;
 
-/// Counts the packets of all flows, and those that are out of order, until it is terminated.
+/// Counts the packets of all flows, and those that are out of order, until it is terminated. With an argument it sends
+/// each back.
 pub const RECEIVER: &str = r#"
 import json, signal, socket, struct, sys
 counts, last, disorder = [0] * 8, [-1] * 8, 0
@@ -42,7 +43,10 @@ def end(*_):
 signal.signal(signal.SIGTERM, end)
 open("ready", "w").close()
 while True:
-    flow, number = struct.unpack("!II", udp.recv(2048)[:8])
+    packet, sender = udp.recvfrom(2048)
+    if sys.argv[1:]:
+        udp.sendto(packet, sender)
+    flow, number = struct.unpack("!II", packet[:8])
     disorder += number <= last[flow]
     counts[flow], last[flow] = counts[flow] + 1, number
 "#;
@@ -51,7 +55,7 @@ while True:
 /// knows the other: before it has a route, since a host may send packets that wait for a neighbour after later
 /// ones. `until_logged WORDS COUNT` waits until the run has logged them as often. `begin WORKERS` starts a run
 /// between both and a receiver at the right one, and `end` ends them; `receive PREFIX` starts a receiver by a command
-/// that begins like that.
+/// that begins like that, and `receive_with ARGUMENT PREFIX` one with an argument.
 pub const WIRES: &str = r#"
 wire() {
     ip link add $1 type veth peer name eth0 netns $1 address 02:00:00:00:09:0$2
@@ -79,8 +83,11 @@ begin() {
     receive ip netns exec right
     sleep 0.5
 }
-receive() {
-    "$@" python3 receiver.py > received.json & receiver=$!
+receive() { receive_with '' "$@"; }
+receive_with() {
+    local argument=$1
+    shift
+    "$@" python3 receiver.py $argument > received.json & receiver=$!
     for _ in $(seq 100); do [ -e ready ] && break; sleep 0.05; done
 }
 end() {
