@@ -66,8 +66,7 @@ def write_files(folder, thalweg, rules):
     route = ROUTE.format("'ids', 'right'")
     for kind in KINDS:
         for queues in [1, 2]:
-            memory = "[memory]\nframes = 16384\n"  # for two receive rings of AF_XDP
-            text = f"[run]\nworkers = {queues}\n{memory}{ports(kind, queues)}{NF}{route}"
+            text = f"[run]\nworkers = {queues}\n{ports(kind, queues)}{NF}{route}"
             (folder / f"{kind}-{queues}.toml").write_text(text)
     alone = f"[input.i]\ncapture = 'queues.pcap'\nmemory = true\nloop = 0\n[output.right]\ndiscard = true\n"
     # Not into one file of alerts, which only one run can have.

@@ -37,6 +37,34 @@ fn frames_shorter_than_an_nf_needs_are_told() {
     );
 }
 
+/// Enough for packets under way beside those that ports keep; a number that the file sets stays.
+#[test]
+#[cfg(target_os = "linux")]
+fn there_are_as_many_frames_as_ports_need() {
+    let capture = "capture = \"in.pcap\"";
+    let frames = |port: &str, memory: &str| {
+        let chain = CHAIN.replace(capture, port) + memory;
+        folder(&chain).load().unwrap().pool.frames()
+    };
+    let memif = |peer: &str, more: &str| {
+        format!("memif = \"@{peer}\"\nrole = \"client\"\nzero_copy = true\n{more}")
+    };
+    let two = |more: &str| format!("{}\n[input.b]\n{}", memif("a", more), memif("b", more));
+    for (port, expected) in [
+        (capture.to_owned(), 8192),
+        (memif("a", ""), 8192),
+        (memif("a", "").replace("true", "false"), 8192),
+        (two(""), 8192),
+        (memif("a", "queues = 2"), 16_384),
+        (two("queues = 2"), 16_384),
+        (format!("{}\n[input.c]\n{}", two("queues = 2"), memif("c", "queues = 2")), 24_576),
+        (memif("a", "queues = 4\nring_size = 12"), 131_072),
+    ] {
+        assert_eq!(frames(&port, ""), expected, "{port}");
+        assert_eq!(frames(&port, "[memory]\nframes = 300000\n"), 300_000);
+    }
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn memory_is_shared_with_a_peer_of_a_client_that_wants_it() {

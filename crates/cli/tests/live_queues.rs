@@ -165,8 +165,7 @@ fn nor_do_they_by_af_xdp() {
     }
     let chain = ROUTER
         .replace("interface = 'left'", "xdp = 'left'\nqueues = 4")
-        .replace("interface = 'right'", "xdp = 'right'\nqueues = 4")
-        + "[memory]\nframes = 32768\n";
+        .replace("interface = 'right'", "xdp = 'right'\nqueues = 4");
     let Some((told, report)) = exchange_by(&chain, WAY, "4", "redirected 2") else { return };
     // What came while a ring was full is lost, and counted; TCP sends it again.
     let (arrived, rest) = told.trim_start_matches('[').split_once(", ").unwrap();

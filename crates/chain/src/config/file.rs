@@ -116,7 +116,8 @@ impl Run {
 pub(super) struct Memory {
     /// `None`: as large as the NFs need.
     pub(super) frame_size: Option<Spanned<usize>>,
-    pub(super) frames: Spanned<usize>,
+    /// `None`: as many as the ports need.
+    pub(super) frames: Option<Spanned<usize>>,
     /// `None`: some if a port can make use of them.
     pub(super) large_frames: Option<Spanned<usize>>,
     pub(super) huge_pages: Spanned<bool>,
@@ -130,7 +131,7 @@ impl Default for Memory {
     fn default() -> Self {
         Self {
             frame_size: None,
-            frames: Spanned::new(0..0, 8192),
+            frames: None,
             large_frames: None,
             huge_pages: Spanned::new(0..0, false),
             device: None,

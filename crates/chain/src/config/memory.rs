@@ -1,10 +1,12 @@
 //! The packet memory of a chain.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use thalweg_nf::device::{Devices, Launches, Named};
 use thalweg_packet::{DEFAULT_FRAME_SIZE, HEADROOM, MAX_FRAME_SIZE, PacketMemory, Pool, PoolError};
 use thalweg_source::{Passage, SourceError};
+use toml::Spanned;
 
 use super::device;
 use super::file::{Memory, Placed};
@@ -37,6 +39,40 @@ fn frame_size(
         notes.push(memory.source.error(said.span(), message, expected));
     }
     Some(size)
+}
+
+/// The frames that a chain has by default, unless its ports need more.
+const FRAMES: usize = 8192;
+/// The most.
+const MOST_FRAMES: usize = 1 << 24;
+
+/// The frames that the file sets; otherwise as many as leave enough for packets under way beside those that ports
+/// keep.
+fn frames(
+    memory: &Placed<Memory>,
+    inputs: &[InputPlan],
+    outputs: &[OutputPlan],
+    errors: &mut Vec<SourceError>,
+) -> Option<usize> {
+    let Some(said) = &memory.frames else {
+        let of_inputs = inputs.iter().map(|input| input.blueprint.kept_frames());
+        let of_outputs = outputs.iter().map(|output| output.blueprint.kept_frames());
+        let of_all: usize = of_inputs.clone().sum();
+        let of_one = of_inputs.chain(of_outputs).max().unwrap_or(0);
+        return Some(FRAMES.max(4 * of_one).max(2 * of_all).min(MOST_FRAMES));
+    };
+    let frames = *said.get_ref();
+    if !(128..=MOST_FRAMES).contains(&frames) {
+        let expected = format!("128 to {MOST_FRAMES}");
+        errors.push(memory.source.error(said.span(), "bad number of frames", expected));
+        return None;
+    }
+    Some(frames)
+}
+
+/// Where the file sets the frames, if it does.
+fn frames_span(memory: &Placed<Memory>) -> Range<usize> {
+    memory.frames.as_ref().map_or(0..0, Spanned::span)
 }
 
 /// The large frames that a chain with super-packets has by default.
@@ -104,7 +140,7 @@ fn region_of_device(
 
 fn not_shared(memory: &Placed<Memory>, error: &std::io::Error) -> SourceError {
     let message = format!("cannot make packet memory that a peer can share: {error}");
-    memory.source.error(memory.frames.span(), message, "less packet memory")
+    memory.source.error(frames_span(memory), message, "less packet memory")
 }
 
 /// Memory that a peer shares, or of huge pages; `None` for ordinary memory.
@@ -149,15 +185,8 @@ pub(super) fn make_pool(
     notes: &mut Vec<SourceError>,
     errors: &mut Vec<SourceError>,
 ) -> Option<Arc<Pool>> {
-    let (size, frames) = (frame_size(memory, nfs, notes, errors)?, *memory.frames.get_ref());
-    if !(128..=1 << 24).contains(&frames) {
-        errors.push(memory.source.error(
-            memory.frames.span(),
-            "bad number of frames",
-            "128 to 16777216",
-        ));
-        return None;
-    }
+    let size = frame_size(memory, nfs, notes, errors)?;
+    let frames = frames(memory, inputs, outputs, errors)?;
     let large = large_frames(memory, inputs, errors)?;
     let shared = inputs.iter().any(|input| input.blueprint.shares_memory())
         || outputs.iter().any(|output| output.blueprint.shares_memory());
@@ -190,7 +219,7 @@ fn pool_of(
         Ok(pool) => Some(Arc::new(pool)),
         Err(e) => {
             errors.push(memory.source.error(
-                memory.frames.span(),
+                frames_span(memory),
                 e.to_string(),
                 "less packet memory",
             ));

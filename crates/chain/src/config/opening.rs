@@ -96,7 +96,7 @@ impl Memory {
     fn written(&self, key: &str) -> Option<Range<usize>> {
         let span = match key {
             "frame_size" => self.frame_size.as_ref()?.span(),
-            "frames" => self.frames.span(),
+            "frames" => self.frames.as_ref()?.span(),
             _ => return None,
         };
         // A default has no place.

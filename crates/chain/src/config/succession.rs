@@ -47,7 +47,7 @@ pub enum Heir {
 /// The settings that a run keeps to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fixed {
-    frames: usize,
+    frames: Option<usize>,
     frame_size: Option<usize>,
     large_frames: Option<usize>,
     huge_pages: bool,
@@ -63,7 +63,7 @@ pub(super) struct Fixed {
 impl Fixed {
     pub(super) fn of(file: &ChainFile<'_>) -> Self {
         Self {
-            frames: *file.memory.frames.get_ref(),
+            frames: file.memory.frames.as_ref().map(|frames| *frames.get_ref()),
             frame_size: file.memory.frame_size.as_ref().map(|size| *size.get_ref()),
             large_frames: file.memory.large_frames.as_ref().map(|frames| *frames.get_ref()),
             huge_pages: *file.memory.huge_pages.get_ref(),
@@ -87,10 +87,11 @@ impl Fixed {
                 errors.push(source.error(0..0, message, format!("{was}, or a restart")));
             }
         };
-        check(self.frames == new.frames, &memory.source, "frames", self.frames.to_string());
+        let number = |frames: Option<usize>| frames.map_or("no number".into(), |n| n.to_string());
+        check(self.frames == new.frames, &memory.source, "frames", number(self.frames));
         let size = self.frame_size.map_or("no frame size".into(), |size| size.to_string());
         check(self.frame_size == new.frame_size, &memory.source, "frame_size", size);
-        let large = self.large_frames.map_or("no number".into(), |frames| frames.to_string());
+        let large = number(self.large_frames);
         check(self.large_frames == new.large_frames, &memory.source, "large_frames", large);
         let pages = self.huge_pages.to_string();
         check(self.huge_pages == new.huge_pages, &memory.source, "huge_pages", pages);

@@ -15,6 +15,13 @@ pub(crate) enum Size {
     Word,
 }
 
+/// What a register is calculated with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    Number(u32),
+    Register(Reg),
+}
+
 /// A condition of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum If {
@@ -117,12 +124,11 @@ impl Assembler {
         self.add(0x63, STACK, from, place_of(word), 0);
     }
 
-    /// `to = to OPERATION by` in 32 bits, by a number or a register. Operations are as in classic BPF
-    /// (`BPF_ADD`, `BPF_MUL`).
-    pub(super) fn calculate(&mut self, operation: u8, to: Reg, by: Result<u32, Reg>) {
+    /// `to = to OPERATION by` in 32 bits. Operations are as in classic BPF (`BPF_ADD`, `BPF_MUL`).
+    pub(super) fn calculate(&mut self, operation: u8, to: Reg, by: Operand) {
         match by {
-            Ok(number) => self.add(0x04 | operation, to, NONE, 0, number),
-            Err(register) => self.add(0x0c | operation, to, register, 0, 0),
+            Operand::Number(number) => self.add(0x04 | operation, to, NONE, 0, number),
+            Operand::Register(register) => self.add(0x0c | operation, to, register, 0, 0),
         }
     }
 

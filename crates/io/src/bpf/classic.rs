@@ -9,7 +9,7 @@ use libc::{
     BPF_SUB, BPF_TAX, BPF_X, BPF_XOR, sock_filter,
 };
 
-use super::assembler::{Assembler, If, Instruction, Label, Reg};
+use super::assembler::{Assembler, If, Instruction, Label, Operand, Reg};
 
 /// The packet, for instructions that load from it.
 const CONTEXT: Reg = Reg(6);
@@ -56,7 +56,7 @@ fn translate_one(asm: &mut Assembler, instruction: sock_filter, next: &[Label]) 
         BPF_LDX if mode == BPF_MEM => asm.load_word(X, k),
         BPF_ST => asm.store_word(A, k),
         BPF_ALU if SAME.contains(&operation) => {
-            let by = if code & BPF_X == 0 { Ok(k) } else { Err(X) };
+            let by = if code & BPF_X == 0 { Operand::Number(k) } else { Operand::Register(X) };
             asm.calculate(operation as u8, A, by);
         }
         BPF_JMP if code & BPF_X == 0 && matches!(operation, BPF_JEQ | BPF_JSET) => {

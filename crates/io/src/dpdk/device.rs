@@ -227,7 +227,7 @@ fn small_frames(size: usize, longest: usize, beside: usize) -> String {
 
 fn check_memory(settings: &DpdkSettings, pool: &Pool) -> Result<(), IoError> {
     let (frames, size) = (pool.frames(), pool.frame_size());
-    let held = usize::from(settings.queues) * usize::from(settings.descriptors);
+    let held = settings.frames();
     if held > frames / 4 {
         return Err(refused(
             settings,

@@ -263,6 +263,10 @@ impl PortBlueprint for Dpdk {
         self.0.device.interface()
     }
 
+    fn kept_frames(&self) -> usize {
+        self.0.frames()
+    }
+
     fn drives_hardware(&self) -> bool {
         self.0.device.is_pci
     }

@@ -28,6 +28,11 @@ pub(super) struct DpdkSettings {
 }
 
 impl DpdkSettings {
+    /// The frames that its queues hold to receive into.
+    pub(super) fn frames(&self) -> usize {
+        usize::from(self.queues) * usize::from(self.descriptors)
+    }
+
     /// Checks that it can have the device of `other` together with that, which messages name `named` and
     /// whose direction is the same or not.
     pub(super) fn check_device(

@@ -140,6 +140,12 @@ pub trait PortBlueprint: Any + Send + Sync {
         None
     }
 
+    /// The frames of packet memory that it keeps for packets to come, in its rings. Where the chain file has no
+    /// number of frames, there are four times as many as one port keeps, and twice as many as all inputs do.
+    fn kept_frames(&self) -> usize {
+        0
+    }
+
     /// Whether opening it loads a program into the kernel, and locks packet memory, which the kernel
     /// then writes to.
     fn loads_program(&self) -> bool {

@@ -309,6 +309,10 @@ impl PortBlueprint for Memif {
         self.settings.check_end(settings, other.name, other.same_direction)
     }
 
+    fn kept_frames(&self) -> usize {
+        if self.settings.zero_copy { self.settings.frames() } else { 0 }
+    }
+
     fn check_memory(&self, memory: MemoryAtHand<'_>) -> Result<(), Refusal> {
         if self.settings.zero_copy { check_pool(&self.settings, memory.pool) } else { Ok(()) }
     }

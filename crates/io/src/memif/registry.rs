@@ -138,8 +138,7 @@ pub(super) fn check_pool(settings: &MemifSettings, pool: &Pool) -> Result<(), Re
             format!("at most {most}: fewer frames"),
         ));
     }
-    let (frames, in_rings) =
-        (pool.frames(), 2 * (usize::from(settings.queues) << settings.ring_size));
+    let (frames, in_rings) = (pool.frames(), settings.frames());
     if frames < in_rings + RESERVE {
         let needed = in_rings + RESERVE;
         return Err(Refusal::new(

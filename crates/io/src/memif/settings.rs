@@ -70,6 +70,11 @@ pub struct MemifSettings {
 }
 
 impl MemifSettings {
+    /// The frames in its rings with zero copy.
+    pub(super) fn frames(&self) -> usize {
+        2 * (usize::from(self.queues) << self.ring_size)
+    }
+
     /// Checks that it can have the end of `other`, of the same socket, role and id, together with that,
     /// which messages name `named` and whose direction is the same or not.
     pub(super) fn check_end(

@@ -208,6 +208,11 @@ fn chunks(pool: &Pool) -> Chunks {
     Chunks { size: pool.frame_size().min(LARGEST_CHUNK) as u32, headroom: HEADROOM }
 }
 
+/// The frames that wait in the receive rings of this number of queues.
+pub(super) fn frames_of(settings: &XdpSettings, queues: usize) -> usize {
+    queues * settings.ring_size as usize
+}
+
 /// Checks that this number of queues can have this packet memory.
 pub(super) fn check_memory(
     settings: &XdpSettings,
@@ -222,7 +227,7 @@ pub(super) fn check_memory(
             format!("frame_size = {SMALLEST_CHUNK} or more in [memory]"),
         ));
     }
-    let waiting = queues * settings.ring_size as usize;
+    let waiting = frames_of(settings, queues);
     if waiting > frames / 4 {
         let (rings, fewer) = match queues {
             1 => (format!("a receive ring of {waiting} of {frames} frames leaves"), ""),

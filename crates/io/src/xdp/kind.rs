@@ -7,7 +7,7 @@ use serde::Deserialize;
 use thalweg_source::{SourceError, outside};
 use toml::Spanned;
 
-use super::endpoint::check_memory;
+use super::endpoint::{check_memory, frames_of};
 use super::program::Pass;
 use super::settings::{
     DEFAULT_PASS, MOST_QUEUES, Obtained, RING_SIZE, RING_SIZES, XdpMode, XdpSettings, named,
@@ -246,6 +246,10 @@ impl PortBlueprint for Xdp {
 
     fn link(&self) -> Option<Link> {
         link_of(&self.settings.interface)
+    }
+
+    fn kept_frames(&self) -> usize {
+        frames_of(&self.settings, self.queues as usize)
     }
 
     fn loads_program(&self) -> bool {
