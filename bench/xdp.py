@@ -127,6 +127,8 @@ def forward_by(name, folder, thalweg, seconds, sender="packet sockets", stops=Fa
         gateway = subprocess.Popen(on(LAST, thalweg, "run", f"{name}.toml", "--quiet", "--json", "--no-control"),
                                    cwd=folder, stdout=report)
     time.sleep(1)
+    if gateway.poll() is not None:
+        sys.exit(f"{name}: the gateway has ended")  # It named the reason.
     sends = subprocess.Popen(on(0, *inside, thalweg, "run", "sender.toml", "--quiet", "--json", "--no-control",
                                 "--duration", f"{seconds}s"), cwd=folder, stdout=subprocess.PIPE)
     if stops:
