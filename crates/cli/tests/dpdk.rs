@@ -9,7 +9,7 @@ mod wires;
 use laboratory::{TABLE, WAY, folder, is_balanced, laboratory, read};
 use serde_json::json;
 use thalweg_testkit::peer;
-use wires::{RECEIVER, SENDER, WIRES, arrived_in_order, port};
+use wires::{WIRES, arrived_in_order, between_hosts, port};
 
 const CHAIN: &str = "routes = 'routes.csv'\n[input.left]\ndpdk = 'net_af_packet0,iface=left,qpairs=2'\n\
     queues = 2\n[output.left]\ndpdk = 'net_af_packet0,iface=left,qpairs=2'\nqueues = 2\n\
@@ -123,13 +123,7 @@ kill $sender $receiver
 
 /// Runs a script with packets between two hosts, by one worker or two.
 fn bridged(workers: u32, script: &str) -> Option<(tempfile::TempDir, String)> {
-    let files = [
-        ("chain.toml", BRIDGE),
-        ("routes.csv", "*,left,right\n*,right,left\n"),
-        ("sender.py", SENDER),
-        ("receiver.py", RECEIVER),
-    ];
-    let folder = folder(&files);
+    let folder = between_hosts(BRIDGE);
     let told = laboratory(folder.path(), &format!("{WIRES}begin {workers}\n{script}"))?;
     let report = read(folder.path(), "report.json");
     assert!(report["conserved"] == true && report["leaked_frames"] == 0, "{report}");

@@ -10,7 +10,7 @@ mod wires;
 use laboratory::{can_use_xdp, folder, is_balanced, laboratory, read};
 use serde_json::{Value, json};
 use thalweg_testkit::peer;
-use wires::{RECEIVER, SENDER, WIRES, arrived_in_order, port};
+use wires::{WIRES, arrived_in_order, between_hosts, port};
 
 /// A bridge between both hosts, whose ports have `kind` and these options. Root becomes another user.
 fn bridge(kind: &str, options: &str) -> String {
@@ -24,13 +24,7 @@ fn bridge(kind: &str, options: &str) -> String {
 /// Runs a script with a bridge whose ports have these options; returns what it prints.
 fn run(kind: &str, options: &str, script: &str) -> Option<(tempfile::TempDir, String)> {
     let chain = bridge(kind, options);
-    let files = [
-        ("chain.toml", &*chain),
-        ("routes.csv", "*,left,right\n*,right,left\n"),
-        ("sender.py", SENDER),
-        ("receiver.py", RECEIVER),
-    ];
-    let folder = folder(&files);
+    let folder = between_hosts(&chain);
     let printed = laboratory(folder.path(), &format!("{WIRES}{script}"))?;
     Some((folder, printed))
 }

@@ -11,7 +11,7 @@ use laboratory::{WAY, folder, is_balanced, laboratory, read, total};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use thalweg_testkit::peer;
-use wires::{RECEIVER, SENDER, WIRES, arrived_in_order, port};
+use wires::{WIRES, arrived_in_order, between_hosts, port};
 
 /// A gateway with one NIC, 'left', that can itself be reached by a TAP device, 'own'.
 const GATEWAY: &str = "routes = 'routes.csv'\n[input.left]\ninterface = 'left'\n\
@@ -270,15 +270,9 @@ wait $sender
 end
 ";
 
-/// A chain with a device of so many queues, and the files of hosts that send and receive.
+/// A chain with a device of so many queues.
 fn between_host_and_right(workers: u32) -> TempDir {
-    let chain = OWN.replace("OPTIONS", &format!("{OPTIONS}queues = {workers}\n"));
-    folder(&[
-        ("chain.toml", &*chain),
-        ("routes.csv", "*,left,right\n*,right,left\n"),
-        ("sender.py", SENDER),
-        ("receiver.py", RECEIVER),
-    ])
+    between_hosts(&OWN.replace("OPTIONS", &format!("{OPTIONS}queues = {workers}\n")))
 }
 
 /// Starts a run by so many workers.

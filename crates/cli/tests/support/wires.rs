@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use crate::laboratory::read;
+use crate::laboratory::{folder, read};
 
 /// Sends numbered packets of eight flows for a time, steadily or in bursts with pauses, to 10.9.0.2 or another
 /// host; prints how many.
-pub const SENDER: &str = r#"
+const SENDER: &str = r#"
 import random, socket, struct, sys, time
 seconds, bursts = float(sys.argv[1]), sys.argv[2] == "bursts"
 to = sys.argv[3] if len(sys.argv) > 3 else "10.9.0.2"
@@ -31,7 +32,7 @@ print(sum(numbers))
 
 /// Counts the packets of all flows, and those that are out of order, until it is terminated. With an argument it sends
 /// each back.
-pub const RECEIVER: &str = r#"
+const RECEIVER: &str = r#"
 import json, signal, socket, struct, sys
 counts, last, disorder = [0] * 8, [-1] * 8, 0
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -98,6 +99,16 @@ end() {
     wait $run
 }
 "#;
+
+/// A folder with a chain between the ports 'left' and 'right', and the programs of hosts that send and receive.
+pub fn between_hosts(chain: &str) -> TempDir {
+    folder(&[
+        ("chain.toml", chain),
+        ("routes.csv", "*,left,right\n*,right,left\n"),
+        ("sender.py", SENDER),
+        ("receiver.py", RECEIVER),
+    ])
+}
 
 /// What a report has of a port.
 pub fn port<'a>(report: &'a Value, side: &str, name: &str) -> &'a Value {
