@@ -18,7 +18,6 @@
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <poll.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BURST = 1024, CALL = 32, SLOT = 2048, SLOTS = 4096, BLOCK = 1 << 20, KIND = 0x88b5, NUMBER = 60 };
+enum { BURST = 1024, CALL = 32, SLOT = 2048, SLOTS = 4096, RING = SLOT * SLOTS, BLOCK = 1 << 20, KIND = 0x88b5, NUMBER = 60 };
 enum way { V2, V3, CALLS };
 static const char *SENDING[] = {"sendmmsg", "ring, TPACKET_V2"};
 static const char *WAYS[] = {"ring, TPACKET_V2", "ring, TPACKET_V3", "recvmmsg"};
@@ -63,21 +62,25 @@ static void bind_to(int fd, const char *name, int kind) {
     checked(bind(fd, (struct sockaddr *)&at, sizeof at), "bind");
 }
 
-static void *map(int fd, size_t size) {
-    void *ring = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    checked(ring == MAP_FAILED ? -1 : 0, "mmap");
-    return ring;
-}
-
 static void *ring_of(int fd, int option, int version) {
     struct tpacket_req3 request = {.tp_block_size = BLOCK, .tp_frame_size = SLOT};
-    request.tp_block_nr = (size_t)SLOT * SLOTS / BLOCK;
+    request.tp_block_nr = RING / BLOCK;
     request.tp_frame_nr = SLOTS;
     request.tp_retire_blk_tov = 1; // The least that there is, in milliseconds.
     set(fd, PACKET_VERSION, version);
     size_t size = version == TPACKET_V3 ? sizeof request : sizeof(struct tpacket_req);
     checked(setsockopt(fd, SOL_PACKET, option, &request, size), "ring");
-    return map(fd, (size_t)SLOT * SLOTS);
+    void *ring = mmap(NULL, RING, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    checked(ring == MAP_FAILED ? -1 : 0, "mmap");
+    return ring;
+}
+
+// Closes a socket with its ring, which would keep it open and receiving.
+static void shut(int fd, void *ring) {
+    if (ring) {
+        checked(munmap(ring, RING), "munmap");
+    }
+    close(fd);
 }
 
 struct receiver {
@@ -136,7 +139,7 @@ static unsigned take_v3(struct receiver *r) {
             packet = (void *)((unsigned char *)packet + packet->tp_next_offset);
         }
         __atomic_store_n(&block->hdr.bh1.block_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
-        r->at = (r->at + 1) % ((size_t)SLOT * SLOTS / BLOCK);
+        r->at = (r->at + 1) % (RING / BLOCK);
     }
 }
 
@@ -179,19 +182,40 @@ static void send_calls(int fd, size_t bytes, unsigned packets) {
     }
 }
 
-static void send_ring(int fd, unsigned char *ring, unsigned *at, size_t bytes, unsigned packets) {
+struct sender {
+    int fd;
+    unsigned char *ring; // NULL: by calls.
+    unsigned at;
+};
+
+static struct sender sender(int by_ring) {
+    struct sender s = {.fd = opened()};
+    s.ring = by_ring ? ring_of(s.fd, PACKET_TX_RING, TPACKET_V2) : NULL;
+    bind_to(s.fd, "near", 0);
+    return s;
+}
+
+static void send_ring(struct sender *s, size_t bytes, unsigned packets) {
     for (unsigned n = 0; n < packets; n++) {
-        struct tpacket2_hdr *slot = (void *)(ring + (size_t)*at * SLOT);
+        struct tpacket2_hdr *slot = (void *)(s->ring + (size_t)s->at * SLOT);
         while (__atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE) != TP_STATUS_AVAILABLE) {
-            send(fd, NULL, 0, 0);
+            send(s->fd, NULL, 0, 0);
         }
         memcpy((unsigned char *)slot + TPACKET2_HDRLEN - sizeof(struct sockaddr_ll), buffers[n % CALL], bytes);
         slot->tp_len = bytes;
         __atomic_store_n(&slot->tp_status, TP_STATUS_SEND_REQUEST, __ATOMIC_RELEASE);
-        *at = (*at + 1) % SLOTS;
+        s->at = (s->at + 1) % SLOTS;
         if (n % CALL == CALL - 1) {
-            checked(send(fd, NULL, 0, 0), "send");
+            checked(send(s->fd, NULL, 0, 0), "send");
         }
+    }
+}
+
+static void send_packets(struct sender *s, size_t bytes, unsigned packets) {
+    if (s->ring) {
+        send_ring(s, bytes, packets);
+    } else {
+        send_calls(s->fd, bytes, packets);
     }
 }
 
@@ -202,11 +226,10 @@ static void print(const char *side, const char *way, size_t bytes, double sent, 
 
 static void measure_receiving(enum way way, size_t bytes, int rounds) {
     struct receiver r = receiver(way);
-    int sender = opened();
-    bind_to(sender, "near", 0);
+    struct sender s = sender(0);
     for (int round = -2; round < rounds; round++) {
         double start = now(CLOCK_THREAD_CPUTIME_ID);
-        send_calls(sender, bytes, BURST);
+        send_packets(&s, bytes, BURST);
         double sent = now(CLOCK_THREAD_CPUTIME_ID) - start, received = 0;
         unsigned n = 0, more;
         do {
@@ -224,56 +247,40 @@ static void measure_receiving(enum way way, size_t bytes, int rounds) {
     for (int round = 0; round < 20; round++) {
         usleep(1500); // Not in step with the timer of blocks.
         double start = now(CLOCK_MONOTONIC);
-        send_calls(sender, 64, 1);
+        send_packets(&s, 64, 1);
         while (take(&r) == 0) {
         }
         printf("{\"side\": \"latency\", \"way\": \"%s\", \"us\": %.1f}\n", WAYS[way],
                (now(CLOCK_MONOTONIC) - start) / 1e3);
     }
-    close(sender);
-    close(r.fd);
+    shut(s.fd, s.ring);
+    shut(r.fd, r.ring);
 }
 
 static void measure_sending(int by_ring, size_t bytes, int rounds) {
-    int fd = opened();
-    unsigned char *ring = by_ring ? ring_of(fd, PACKET_TX_RING, TPACKET_V2) : NULL;
-    unsigned at = 0;
-    bind_to(fd, "near", 0);
+    struct sender s = sender(by_ring);
     for (int round = -2; round < rounds; round++) {
         double start = now(CLOCK_THREAD_CPUTIME_ID);
-        if (by_ring) {
-            send_ring(fd, ring, &at, bytes, BURST);
-        } else {
-            send_calls(fd, bytes, BURST);
-        }
+        send_packets(&s, bytes, BURST);
         double sent = now(CLOCK_THREAD_CPUTIME_ID) - start;
         if (round >= 0) {
             print("send", SENDING[by_ring], bytes, sent, 0);
         }
     }
-    if (ring) {
-        munmap(ring, (size_t)SLOT * SLOTS);
-    }
-    close(fd);
+    shut(s.fd, s.ring);
 }
 
 // Sends twice as many numbered packets as a ring has slots, which all wait at the other end before one is read.
 static void check_sending(int by_ring) {
     struct receiver r = receiver(CALLS);
-    int fd = opened();
-    unsigned char *ring = by_ring ? ring_of(fd, PACKET_TX_RING, TPACKET_V2) : NULL;
-    unsigned at = 0, got = 0, next = 0, wrong = 0;
-    bind_to(fd, "near", 0);
+    struct sender s = sender(by_ring);
+    unsigned got = 0, next = 0, wrong = 0;
     for (unsigned n = 0; n < 2 * SLOTS; n += CALL) {
         for (unsigned k = 0; k < CALL; k++) {
             unsigned number = n + k;
             memcpy(&buffers[k][NUMBER], &number, sizeof number);
         }
-        if (by_ring) {
-            send_ring(fd, ring, &at, NUMBER + sizeof n, CALL);
-        } else {
-            send_calls(fd, NUMBER + sizeof n, CALL);
-        }
+        send_packets(&s, NUMBER + sizeof n, CALL);
     }
     for (unsigned more; (more = take(&r)) > 0; got += more) {
         for (unsigned k = 0; k < more; k++) {
@@ -284,8 +291,8 @@ static void check_sending(int by_ring) {
         }
     }
     printf("{\"side\": \"intact\", \"way\": \"%s\", \"packets\": %u, \"wrong\": %u}\n", SENDING[by_ring], got, wrong);
-    close(fd);
-    close(r.fd);
+    shut(s.fd, s.ring);
+    shut(r.fd, r.ring);
 }
 
 int main(int count, char **arguments) {
