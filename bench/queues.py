@@ -32,7 +32,9 @@ from common import THALWEG, built, cpu_model, enter_namespaces, work_folder
 
 NO_PORT = "none, from memory, beside the sender"
 KINDS = ["interface", "xdp", "tap", "memif"]
-NF = "[nf.ids]\nkind = 'nids'\nrules = ['queues.rules']\nalerts = 'alerts.json'\n"
+NF = "[nf.ids]\nkind = 'nids'\nrules = ['queues.rules']\n"
+# Only one run at a time can have it.
+ALERTS = "alerts = 'alerts.json'\n"
 ROUTE = "[[route]]\npath = ['ingress', {}]\n"
 MEMIF = "memif = 'queues.sock'\nrole = '{}'\nqueues = {}\n"
 # An NF with few rules is not divided.
@@ -66,14 +68,11 @@ def write_files(folder, thalweg, rules):
     route = ROUTE.format("'ids', 'right'")
     for kind in KINDS:
         for queues in [1, 2]:
-            text = f"[run]\nworkers = {queues}\n{ports(kind, queues)}{NF}{route}"
+            text = f"[run]\nworkers = {queues}\n{ports(kind, queues)}{NF}{ALERTS}{route}"
             (folder / f"{kind}-{queues}.toml").write_text(text)
     alone = f"[input.i]\ncapture = 'queues.pcap'\nmemory = true\nloop = 0\n[output.right]\ndiscard = true\n"
-    # Not into one file of alerts, which only one run can have.
-    (folder / "alone.toml").write_text(alone + NF.replace("alerts = 'alerts.json'\n", "") + route)
-    done = subprocess.run([thalweg, "run", "alone.toml", "--json", "--no-control", "--duration", "2s"],
-                          cwd=folder, check=True, stdout=subprocess.PIPE)
-    return json.loads(done.stdout)["packets_per_second"]
+    (folder / "alone.toml").write_text(alone + NF + route)
+    return without_ports(folder, thalweg, 1, 1, 2)[0]
 
 
 def generate(folder, thalweg, rate):
@@ -124,25 +123,27 @@ def without_ports(folder, thalweg, programs, workers, seconds):
     runs = [subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) for _ in range(programs)]
     pps, cores = 0, 0
     for run in runs:
-        pps += json.loads(run.stdout.read())["packets_per_second"]
-        _pid, _status, usage = os.wait4(run.pid, 0)
+        report = run.stdout.read()
+        _pid, status, usage = os.wait4(run.pid, 0)
+        if status:
+            sys.exit(f"alone.toml: exit status {status}")
+        pps += json.loads(report)["packets_per_second"]
         cores += (usage.ru_utime + usage.ru_stime) / seconds
     return pps, cores
 
 
 def beside_the_sender(workers, folder, thalweg, seconds):
-    """The same of one program, while the sender sends what nobody receives."""
+    """The same of one program, while the sender sends and the kernel drops."""
     xdp.connect_hosts(2)
-    prefix = sender("interface", folder)
+    prefix, began = sender("interface", folder), time.monotonic()
     sends = subprocess.Popen([*prefix, thalweg, "run", "sender.toml", "--quiet", "--no-control"], cwd=folder,
                              stdout=subprocess.DEVNULL)
     time.sleep(0.7)
-    began = time.monotonic()
     pps, cores = without_ports(folder, thalweg, 1, workers, seconds)
     sends.send_signal(signal.SIGINT)
     _pid, _status, sending = os.wait4(sends.pid, 0)
-    share = (sending.ru_utime + sending.ru_stime) / (time.monotonic() - began + 0.7)
-    return {"pps": pps, "gateway": cores, "sender": share, "share": 0}
+    share = (sending.ru_utime + sending.ru_stime) / (time.monotonic() - began)
+    return {"pps": pps, "gateway": cores, "sender": share, "share": None}
 
 
 def main():
@@ -182,7 +183,8 @@ def main():
         cells = [f"{median(lambda one, _: one['pps']) / 1e3:.3g}", f"{median(lambda _, two: two['pps']) / 1e3:.3g}",
                  f"{median(lambda one, two: two['pps'] / one['pps']):.2f}"]
         cells += [f"{median(lambda _, two: two[of]):.2f}" for of in ["gateway", "sender"]]
-        print(f"| {kind} | {' | '.join(cells)} | {100 * median(lambda _, two: two['share']):.0f} |")
+        share = "" if kind == NO_PORT else f"{100 * median(lambda _, two: two['share']):.0f}"
+        print(f"| {kind} | {' | '.join(cells)} | {share} |")
 
 
 if __name__ == "__main__":
