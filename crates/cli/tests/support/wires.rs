@@ -116,14 +116,14 @@ pub fn port<'a>(report: &'a Value, side: &str, name: &str) -> &'a Value {
     ports.iter().find(|port| port["name"] == name).unwrap()
 }
 
-/// Checks what has arrived of packets that were sent by `output` while interfaces changed: it has sent at least a
-/// third, and none of any flow is out of order. A receiver that does not get to them may miss some.
+/// Checks what has arrived of packets that `output` sent while interfaces changed: at least a third, of all flows, and
+/// none out of order.
 pub fn arrived_in_order(folder: &Path, output: &Value) {
     let received = read(folder, "received.json");
     assert_eq!((&received["flows"], &received["disorder"]), (&json!(8), &json!(0)), "{received}");
     let sent: u64 = std::fs::read_to_string(folder.join("sent")).unwrap().trim().parse().unwrap();
-    let passed = output["packets"].as_u64().unwrap();
+    let arrived = received["packets"].as_u64();
     // While an interface is gone or down, packets are lost; after it has returned, they pass.
-    assert!(passed > sent / 3, "{output} of {sent}");
-    assert!(received["packets"].as_u64() <= Some(passed), "{received} {output}");
+    assert!(arrived > Some(sent / 3), "{received} of {sent}: {output}");
+    assert!(arrived <= output["packets"].as_u64(), "{received} {output}");
 }
