@@ -8,6 +8,7 @@ use thalweg_io::IoError;
 use thalweg_io::kind::{HugePages, MemoryAtHand, Neighbour, PortBlueprint, Refusal};
 use thalweg_packet::Pool;
 use thalweg_source::{Passage, SourceError};
+use toml::Spanned;
 use toml::de::DeTable;
 
 use super::file::{Memory, Placed};
@@ -94,13 +95,12 @@ impl<B: PortBlueprint + ?Sized> PortPlan<B> {
 impl Memory {
     /// The place of a value, if the file has it.
     fn written(&self, key: &str) -> Option<Range<usize>> {
-        let span = match key {
-            "frame_size" => self.frame_size.as_ref()?.span(),
-            "frames" => self.frames.as_ref()?.span(),
+        let value = match key {
+            "frame_size" => &self.frame_size,
+            "frames" => &self.frames,
             _ => return None,
         };
-        // A default has no place.
-        (!span.is_empty()).then_some(span)
+        value.as_ref().map(Spanned::span)
     }
 }
 

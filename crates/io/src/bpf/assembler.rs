@@ -107,7 +107,7 @@ impl Assembler {
     }
 
     /// `register 0 = packet[offset..]` in the byte order of the network, or after an `index`. A packet that
-    /// has not so many bytes ends the program, which then returns 0. Register 6 has to be the context;
+    /// is too short for it ends the program, which then returns 0. Register 6 has to be the context;
     /// registers 1 to 5 are lost. The size is as in classic BPF (`BPF_W`, `BPF_H`, `BPF_B`).
     pub(super) fn load_packet(&mut self, size: u8, index: Option<Reg>, offset: u32) {
         let operation = if index.is_some() { 0x40 } else { 0x20 };
