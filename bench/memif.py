@@ -91,12 +91,14 @@ class Testpmd:
         _, role, _ = end
         socket = options.folder / "memif.sock"
         mode = ["--forward-mode=txonly", f"--txpkts={size}"] if sends else ["--forward-mode=rxonly"]
+        # A packet in one buffer: a client overfills its rings with packets of three and more.
+        buffers = ",bsize=9216" if role == "client" and size > 2048 else ""
         self.log = options.folder / f"testpmd-{'sender' if sends else 'receiver'}.log"
         with open(self.log, "w") as log:
             self.run = subprocess.Popen(
                 ["stdbuf", "-oL", "dpdk-testpmd", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry",
                  f"--file-prefix=memif-{os.getpid()}-{sends}", "--lcores", f"0@{core},1@{core}",
-                 f"--vdev=net_memif0,role={role},socket={socket},socket-abstract=no", "--", "-i",
+                 f"--vdev=net_memif0,role={role},socket={socket},socket-abstract=no{buffers}", "--", "-i",
                  "--no-flush-rx", "--no-mlockall", "--total-num-mbufs=8192", "--mbuf-size=9728", *mode],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
         self.say("start")
