@@ -134,11 +134,7 @@ impl IoError {
             Self::Interface { .. } | Self::Removed(_) => {
                 Refusal::new(&[], self.to_string(), "an interface that can be opened")
             }
-            // A kind's own reason often ends in what was expected.
-            Self::Port { .. } => match self.to_string().rsplit_once("; expected ") {
-                Some((message, expected)) => Refusal::new(&[], message, expected),
-                None => Refusal::new(&[], self.to_string(), "a port that can be opened"),
-            },
+            Self::Port { .. } => Refusal::new(&[], self.to_string(), "a port that can be opened"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use serde::Deserialize;
 use thalweg_io::kind::{
     Environment, InputBlueprint, InputOpening, Kind, Kinds, Link, NamedFiles, Opened,
-    OutputBlueprint, OutputOpening, PortBlueprint, Section, Side,
+    OutputBlueprint, OutputOpening, PortBlueprint, Refusal, Section, Side,
 };
 use thalweg_io::{Input, IoError, LinkEvents, Output};
 use thalweg_source::{OutputFile, Passage, Source, SourceError, SourceTable};
@@ -100,8 +100,8 @@ impl<B: PortBlueprint + ?Sized> PortPlan<B> {
         if found == 0 || most.is_some_and(|most| found > most) {
             let port = format!("{what} '{}'", self.name);
             let expected = most.map_or("at least 1".into(), |most| format!("1 to {most}"));
-            let what = format!("its kind opened {found} queues; expected {expected}");
-            return Err(IoError::Port { port, what });
+            let message = format!("its kind opened {found} queues");
+            return Err(Refusal::new(&[], message, expected).of(port));
         }
         // It is opened once; a plan that takes the place of this one has its own.
         let _ = self.opened.set(Known { mode, events });

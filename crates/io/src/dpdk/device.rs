@@ -13,7 +13,7 @@ use super::log;
 use super::settings::DpdkSettings;
 use super::wire::{Follower, Wire};
 use crate::interface::{self, PacketSocket, driver, mtu};
-use crate::kind::Link;
+use crate::kind::{Link, Refusal};
 use crate::links::LinkEvents;
 use crate::port::IoError;
 
@@ -64,20 +64,19 @@ pub(super) struct Device {
 
 impl Device {
     fn open(settings: &DpdkSettings, mbufs: Arc<Mbufs>) -> Result<Self, IoError> {
-        let refused = |what: String| refused(settings, what);
-        check_memory(settings, mbufs.pool())?;
+        let failed = |what: String| failed(settings, what);
+        let refused = |refusal: Refusal| refusal.of(settings.title());
+        check_memory(settings, mbufs.pool()).map_err(refused)?;
         let is_seen = |name: &&str| settings.device.is_of("net_af_packet") && !name.is_empty();
         let name = settings.device.interface().filter(is_seen);
         let watch = name.map(|name| watch(name, settings.promiscuous)).transpose()?;
         let arguments = arguments(settings, mbufs.pool(), watch.as_ref())?;
         let attached = log::keeping(|| binding::attach(&arguments, &settings.device.name));
-        let port =
-            attached.map_err(|(error, cause)| refused(unattached(settings, &error, cause)))?;
+        let port = attached.map_err(|(error, cause)| unattached(settings, &error, cause))?;
         let set_up = set_up(settings, port, &mbufs, watch.is_some());
-        let (facts, descriptors) = set_up.map_err(|what| {
+        let (facts, descriptors) = set_up.inspect_err(|_| {
             // If its driver does not let go of it, that shows when it is opened again.
             let _ = Purse::new(&mbufs).and_then(|mut purse| purse.detach(port, false));
-            refused(what)
         })?;
         let is_veth = || {
             // The other end is a host without hardware that would do it.
@@ -92,8 +91,7 @@ impl Device {
         let mut device =
             Self { settings, port, mbufs, facts, descriptors, wire, follower, completes_checksums };
         let started = Follower::start(&device.settings, &device.wire);
-        device.follower =
-            Some(started.map_err(|e| refused(format!("cannot start a thread: {e}")))?);
+        device.follower = Some(started.map_err(|e| failed(format!("cannot start a thread: {e}")))?);
         Ok(device)
     }
 
@@ -125,7 +123,7 @@ impl Device {
         if self.wire.is_there() {
             return Ok(());
         }
-        Err(refused(&self.settings, "it was removed".into()))
+        Err(failed(&self.settings, "it was removed".into()))
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -168,7 +166,7 @@ impl Drop for Device {
     }
 }
 
-fn refused(settings: &DpdkSettings, what: String) -> IoError {
+fn failed(settings: &DpdkSettings, what: String) -> IoError {
     IoError::Port { port: settings.title(), what }
 }
 
@@ -203,7 +201,7 @@ fn arguments(
     let longest = mtu(watch, name).unwrap_or(MTU) + LINK_LEN;
     if longest > size - HEADER {
         let beside = DRIVER_HEADROOM + ALIGNMENT;
-        return Err(refused(settings, small_frames(pool.frame_size(), longest, beside)));
+        return Err(small_frames(pool.frame_size(), longest, beside).of(settings.title()));
     }
     let sizes = ["framesz", "blocksz", "framecnt"];
     if sizes.iter().any(|key| settings.device.argument(key).is_some()) {
@@ -217,30 +215,34 @@ fn arguments(
 }
 
 /// Frames that do not hold the longest packet, with as many bytes `beside` it.
-fn small_frames(size: usize, longest: usize, beside: usize) -> String {
-    format!(
-        "frames of {size} bytes are too small for packets of {longest} bytes; expected frame_size = \
-         {} or more in [memory], or a smaller MTU",
-        (longest + beside).next_multiple_of(64)
+fn small_frames(size: usize, longest: usize, beside: usize) -> Refusal {
+    let least = (longest + beside).next_multiple_of(64);
+    Refusal::new(
+        &["mtu", "memory.frame_size"],
+        format!("frames of {size} bytes are too small for packets of {longest} bytes"),
+        format!("frame_size = {least} or more in [memory], or a smaller MTU"),
     )
 }
 
-fn check_memory(settings: &DpdkSettings, pool: &Pool) -> Result<(), IoError> {
+fn check_memory(settings: &DpdkSettings, pool: &Pool) -> Result<(), Refusal> {
     let (frames, size) = (pool.frames(), pool.frame_size());
     let held = settings.frames();
     if held > frames / 4 {
-        return Err(refused(
-            settings,
+        return Err(Refusal::new(
+            &["descriptors", "queues", "memory.frames"],
             format!(
                 "its queues take {held} of {frames} frames, which leaves too few for packets under \
-                 way; expected fewer 'descriptors' or 'queues', or frames = {} or more in [memory]",
+                 way"
+            ),
+            format!(
+                "fewer 'descriptors' or 'queues', or frames = {} or more in [memory]",
                 4 * held
             ),
         ));
     }
     let longest = settings.mtu.map_or(0, usize::from) + LINK_LEN;
     if settings.mtu.is_some() && longest > size - HEADROOM {
-        return Err(refused(settings, small_frames(size, longest, HEADROOM)));
+        return Err(small_frames(size, longest, HEADROOM));
     }
     Ok(())
 }
@@ -251,8 +253,11 @@ fn set_up(
     port: u16,
     mbufs: &Arc<Mbufs>,
     is_promiscuous: bool,
-) -> Result<(Facts, u16), String> {
-    let facts = binding::facts(port).map_err(|e| format!("cannot read its properties: {e}"))?;
+) -> Result<(Facts, u16), IoError> {
+    let failed = |what| failed(settings, what);
+    let refused = |refusal: Refusal| refusal.of(settings.title());
+    let facts =
+        binding::facts(port).map_err(|e| failed(format!("cannot read its properties: {e}")))?;
     let (wanted, most) = (settings.queues, facts.receive_queues.min(facts.transmit_queues));
     if wanted > most {
         let remedy = if settings.device.is_of("net_af_packet") {
@@ -260,23 +265,30 @@ fn set_up(
         } else {
             String::new()
         };
-        return Err(format!(
-            "it has {} receive and {} transmit queues, and 'queues' is {wanted}; expected at most \
-             {most}{remedy}",
-            facts.receive_queues, facts.transmit_queues
-        ));
+        let (receive, transmit) = (facts.receive_queues, facts.transmit_queues);
+        return Err(refused(Refusal::new(
+            &["queues"],
+            format!(
+                "it has {receive} receive and {transmit} transmit queues, and 'queues' is {wanted}"
+            ),
+            format!("at most {most}{remedy}"),
+        )));
     }
     if settings.drop_bad_checksums && facts.checks_checksums == 0 {
-        return Err("it does not check checksums; expected drop_bad_checksums = false".into());
+        return Err(refused(Refusal::new(
+            &["drop_bad_checksums"],
+            "it does not check checksums",
+            "drop_bad_checksums = false",
+        )));
     }
     match binding::map(port, mbufs) {
         // Virtual devices address memory as the process does.
         Err(e) if settings.device.is_pci && !is_needless(&e) => {
-            return Err(format!("packet memory cannot be mapped for it: {e}"));
+            return Err(failed(format!("packet memory cannot be mapped for it: {e}")));
         }
         _ => {}
     }
-    let mut purse = Purse::new(mbufs).map_err(|e| format!("memory of its queues: {e}"))?;
+    let mut purse = Purse::new(mbufs).map_err(|e| failed(format!("memory of its queues: {e}")))?;
     let setup = Setup {
         queues: wanted,
         descriptors: settings.descriptors,
@@ -286,11 +298,12 @@ fn set_up(
     };
     let held = usize::from(wanted) * (usize::from(settings.descriptors) + RESERVE);
     if !purse.fill(held) {
-        return Err(format!("packet memory has fewer than {held} free frames for its queues"));
+        let what = format!("packet memory has fewer than {held} free frames for its queues");
+        return Err(failed(what));
     }
     let outcome = log::keeping(|| purse.set_up(port, &setup)).map_err(|((step, error), cause)| {
         let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
-        format!("cannot set up {step}: {error}{cause}")
+        failed(format!("cannot set up {step}: {error}{cause}"))
     });
     outcome.map(|descriptors| (facts, descriptors))
 }
@@ -301,31 +314,33 @@ fn is_needless(error: &io::Error) -> bool {
 }
 
 /// Why no driver has attached a device.
-fn unattached(settings: &DpdkSettings, error: &io::Error, cause: Option<String>) -> String {
-    let name = &settings.device.name;
+fn unattached(settings: &DpdkSettings, error: &io::Error, cause: Option<String>) -> IoError {
+    let (name, failed) = (&settings.device.name, |what| failed(settings, what));
     if settings.device.is_pci {
         let place = Path::new("/sys/bus/pci/devices").join(name);
         if !place.exists() {
-            return "there is no such PCI device; lspci -D lists those that there are".into();
+            let what = "there is no such PCI device; lspci -D lists those that there are";
+            return failed(what.into());
         }
         let bound = place.join("driver").read_link().ok();
         let bound = bound.as_ref().and_then(|to| to.file_name()?.to_str());
-        return format!(
+        return failed(format!(
             "no driver of DPDK takes it ({}); it is bound to {}, and must be bound to vfio-pci: \
              dpdk-devbind.py -b vfio-pci {name}",
             cause.unwrap_or_else(|| error.to_string()),
             bound.unwrap_or("no driver")
-        );
+        ));
     }
     match (error.raw_os_error(), cause) {
-        (Some(libc::EFAULT), _) => {
-            "DPDK has no driver of this name; expected a virtual device, such \
-                                    as net_af_packet0, net_ring0 or net_pcap0"
-                .into()
-        }
-        (Some(libc::EEXIST), _) => "a device of this name is in use".into(),
-        (_, Some(cause)) => format!("its driver refuses it: {cause}"),
-        (_, None) => format!("its driver refuses it: {error}"),
+        (Some(libc::EFAULT), _) => Refusal::new(
+            &[],
+            "DPDK has no driver of this name",
+            "a virtual device, such as net_af_packet0, net_ring0 or net_pcap0",
+        )
+        .of(settings.title()),
+        (Some(libc::EEXIST), _) => failed("a device of this name is in use".into()),
+        (_, Some(cause)) => failed(format!("its driver refuses it: {cause}")),
+        (_, None) => failed(format!("its driver refuses it: {error}")),
     }
 }
 
@@ -350,7 +365,7 @@ impl Lease {
         pool: &Arc<Pool>,
         direction: Direction,
     ) -> Result<Self, IoError> {
-        let refused = |what: &str| refused(settings, what.into());
+        let failed = |what: &str| failed(settings, what.into());
         let mut open = open();
         let name = &settings.device.name;
         if let Some(shared) = open.devices.get_mut(name) {
@@ -361,14 +376,14 @@ impl Lease {
             let conflict = settings.check_device(&device.settings, other, *taken);
             conflict.map_err(|refusal| refusal.of(settings.title()))?;
             if !Arc::ptr_eq(device.mbufs.pool(), pool) {
-                return Err(refused("its input and output have different packet memory"));
+                return Err(failed("its input and output have different packet memory"));
             }
             *taken = true;
             return Ok(Self { device: Some(device.clone()), direction });
         }
         let mbufs = open
             .memory(pool)
-            .map_err(|e| refused(&format!("packet memory cannot be registered with DPDK: {e}")))?;
+            .map_err(|e| failed(&format!("packet memory cannot be registered with DPDK: {e}")))?;
         let device = Arc::new(Device::open(settings, mbufs)?);
         let mut taken = [false; 2];
         taken[direction as usize] = true;

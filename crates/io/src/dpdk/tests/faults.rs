@@ -9,6 +9,11 @@ fn error(settings: &DpdkSettings, pool: &Arc<Pool>) -> String {
     error
 }
 
+/// The keys at which that error is shown.
+fn keys(settings: &DpdkSettings, pool: &Arc<Pool>) -> &'static [&'static str] {
+    DpdkInput::open(settings, pool, 1).map(drop).unwrap_err().refusal().keys
+}
+
 #[test]
 fn devices_that_are_not_there_are_named_with_what_was_expected() {
     with_dpdk(|| {
@@ -61,6 +66,7 @@ fn queues_that_a_device_cannot_have_are_refused() {
         let two = DpdkSettings { queues: 2, ..settings(&device) };
         let told = error(&two, &pool);
         assert!(told.contains("and 'queues' is 2; expected at most "), "{told}");
+        assert_eq!(keys(&two, &pool), ["queues"]);
     });
 }
 
@@ -70,9 +76,12 @@ fn memory_that_is_too_small_is_named_with_what_is_needed() {
         let small = Arc::new(Pool::anonymous(512, 2048).unwrap());
         let told = error(&settings("net_ring0"), &small);
         assert!(told.ends_with("or frames = 1024 or more in [memory]"), "{told}");
+        let at = keys(&settings("net_ring0"), &small);
+        assert_eq!(at, ["descriptors", "queues", "memory.frames"]);
         let jumbo = DpdkSettings { mtu: Some(9000), ..settings("net_null0") };
         let told = error(&jumbo, &pool());
         assert!(told.contains("frame_size = 9152 or more in [memory]"), "{told}");
+        assert_eq!(keys(&jumbo, &pool()), ["mtu", "memory.frame_size"]);
         // All frames are in use.
         let pool = pool();
         let mut taken = Vec::new();
@@ -90,6 +99,7 @@ fn an_mtu_that_a_device_cannot_have_and_checks_that_it_does_not_make_are_refused
         let checked = DpdkSettings { drop_bad_checksums: true, ..settings("net_ring0") };
         let told = error(&checked, &pool);
         assert!(told.contains("it does not check checksums"), "{told}");
+        assert_eq!(keys(&checked, &pool), ["drop_bad_checksums"]);
     });
 }
 
