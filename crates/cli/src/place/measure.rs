@@ -11,8 +11,9 @@ use super::energy::{Meter, Sensors};
 
 /// How often sensors are read.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Until when the first packet must have passed: a device compiles its kernel before.
-const START: Duration = Duration::from_secs(60);
+/// The longest time to wait for a packet: a device compiles its kernel before the first one, and other
+/// programs may have all processors for longer than a measurement takes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +65,7 @@ fn read(meter: &mut Option<Meter<'_>>) -> Result<(), Missing> {
     }
 }
 
-/// Runs a chain, and measures it for `time` once packets pass.
+/// Runs a chain, and measures it for `time` once packets pass, or for longer until one has.
 ///
 /// # Errors
 /// Why there is no measurement.
@@ -97,7 +98,7 @@ fn observe(
     let run = engine.control();
     // The plan is there as long as the run.
     let ends = |until: Instant| run.plan().is_none() || Instant::now() >= until;
-    let started = Instant::now() + START;
+    let started = Instant::now() + PATIENCE;
     let passes = || run.progress().packets_out + run.progress().drops > 0;
     wait(control, &mut None, || passes() || ends(started))?;
     // Caches, streams and tables fill first.
@@ -107,7 +108,8 @@ fn observe(
     let mut meter = meter.map_err(|e| Missing::Failed(format!("a sensor of energy: {e}")))?;
     let (before, cpu, began) = (run.progress(), processor_time(), Instant::now());
     let until = began + time;
-    wait(control, &mut meter, || ends(until))?;
+    let passed = || run.progress().packets_in > before.packets_in;
+    wait(control, &mut meter, || ends(until) && (passed() || ends(until + PATIENCE)))?;
     let (after, cpu, took) =
         (run.progress(), processor_time().saturating_sub(cpu), began.elapsed());
     read(&mut meter)?;
