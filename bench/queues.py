@@ -5,11 +5,12 @@
 
 A gateway passes UDP packets of 1,400 bytes, 200 flows, with one queue and one worker and with two, in turn.
 An NF of kind `nids` examines each: RULES rules whose first content is in every packet and whose second is
-in none, and 1,000 for another port, with which it is divided among workers. So most of the work is the gateway's, and the sender leaves it nearly two cores of two. The sender
-is a replay from memory, paced to 2.2 times what one worker can do without ports. What two cores of this machine can
-gain at all, two programs of one worker each show that share nothing: they have the same packets and NF, from memory
-and without ports, and run at the same time or one alone. A program of two workers without ports is measured like
-that, and beside the sender, which takes a part of its cores and of their caches: the row of no port.
+in none, and 1,000 for another port, with which it is divided among workers. So most of the work is the
+gateway's, and the sender leaves it nearly two cores of two. The sender is a replay from memory, paced to
+2.2 times what one worker can do without ports. What two cores of this machine can gain at all, two programs
+of one worker each show that share nothing: they have the same packets and NF, from memory and without
+ports, and run at the same time or one alone. A program of two workers without ports is measured like that,
+and beside the sender, which takes a part of its cores and of their caches: the row of no port.
 
 Prints medians of the packets a second that the gateway took with one queue and with two, of their ratio,
 of the cores that the gateway and the sender had with two queues, and of the smaller queue's share.
