@@ -115,7 +115,7 @@ impl Sandbox {
         let _ = own.export.map(std::fs::create_dir_all);
         let name = user::current();
         let user = User::of(plan)?;
-        if user.is_none() && user::stays_root(plan) {
+        if user.is_none() && user::wants_usual(plan) {
             log::warn!("the run stays root, since there is no user 'thalweg': {}", user::REMEDY);
         }
         if let Some(user) = &user {

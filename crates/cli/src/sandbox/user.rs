@@ -20,8 +20,8 @@ const USUAL: &str = "thalweg";
 pub const REMEDY: &str = "useradd --system --shell /usr/sbin/nologin thalweg creates it; or name \
                           another: user = \"NAME\" in [run]";
 
-/// Whether a run that becomes no other user has live inputs, and is root's without wanting it.
-pub fn stays_root(plan: &Plan) -> bool {
+/// Whether the run of `plan` becomes the usual user if it exists: a live one of root that names no other.
+pub fn wants_usual(plan: &Plan) -> bool {
     let is_live = plan.inputs.iter().any(|input| input.blueprint.is_live());
     is_live && plan.user.is_none() && Uid::effective().is_root()
 }
@@ -42,11 +42,9 @@ impl User {
     /// # Errors
     /// A user that does not exist, or that the program cannot become.
     pub fn of(plan: &Plan) -> Result<Option<Self>, Failure> {
-        let is_root = Uid::effective().is_root();
         let Some((name, place)) = &plan.user else {
-            let is_live = plan.inputs.iter().any(|input| input.blueprint.is_live());
             // One that cannot be looked up is treated as one that does not exist.
-            return Ok(if is_live && is_root { find(USUAL).ok().flatten() } else { None });
+            return Ok(if wants_usual(plan) { find(USUAL).ok().flatten() } else { None });
         };
         let mistake = |message: String, expected: &str| {
             Err(Failure::Configuration(vec![place.error(message, expected)]))
@@ -57,7 +55,7 @@ impl User {
             }
             Ok(None) => mistake(format!("there is no user '{name}'"), "a user of this system"),
             Ok(Some(user)) if user.id == Uid::effective() => Ok(None),
-            Ok(Some(_)) if !is_root => {
+            Ok(Some(_)) if !Uid::effective().is_root() => {
                 let message = format!("only root can become user '{name}'");
                 mistake(message, "a run that root starts, or no 'user'")
             }

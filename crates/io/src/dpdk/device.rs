@@ -51,7 +51,6 @@ fn open() -> MutexGuard<'static, Open> {
 /// A device that is set up.
 pub(super) struct Device {
     pub(super) settings: DpdkSettings,
-    pub(super) port: u16,
     pub(super) mbufs: Arc<Mbufs>,
     facts: Facts,
     descriptors: u16,
@@ -89,10 +88,16 @@ impl Device {
         let wire = Arc::new(Wire::new(port, interface));
         let follower = None;
         let mut device =
-            Self { settings, port, mbufs, facts, descriptors, wire, follower, completes_checksums };
+            Self { settings, mbufs, facts, descriptors, wire, follower, completes_checksums };
         let started = Follower::start(&device.settings, &device.wire);
         device.follower = Some(started.map_err(|e| failed(format!("cannot start a thread: {e}")))?);
         Ok(device)
+    }
+
+    /// Its number in DPDK.
+    #[inline]
+    pub(super) fn port(&self) -> u16 {
+        self.wire.port
     }
 
     /// How packets pass, in a few words.
@@ -127,7 +132,7 @@ impl Device {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        binding::counts(self.port)
+        binding::counts(self.port())
     }
 
     /// The events and counters of a port that has it.
@@ -145,7 +150,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.follower = None;
         let title = self.settings.title();
-        for (name, value) in binding::extended_counts(self.port) {
+        for (name, value) in binding::extended_counts(self.port()) {
             ::log::debug!("{title}: {name} = {value}");
         }
         let unsent = self.counts().unsent;
@@ -156,7 +161,7 @@ impl Drop for Device {
         }
         match Purse::new(&self.mbufs) {
             Ok(mut purse) => {
-                if let Err(error) = purse.detach(self.port, true) {
+                if let Err(error) = purse.detach(self.port(), true) {
                     ::log::warn!("{title}: its driver does not let go of it: {error}");
                 }
             }

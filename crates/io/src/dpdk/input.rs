@@ -110,7 +110,7 @@ impl DpdkInput {
             // If the pool has none, the driver counts that.
             self.purse.fill(RESERVE + 2 * BATCH);
         }
-        let port = self.device().port;
+        let port = self.device().port();
         let now = now();
         for packet in self.purse.receive((port, queue), most) {
             let len = packet.len;

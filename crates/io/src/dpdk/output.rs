@@ -110,7 +110,7 @@ impl DpdkOutput {
 
     /// Hands packets to the driver; those are left that it has not taken within a second.
     fn hand_over(&mut self, leaving: &mut ArrayVec<Leaving, BATCH>) {
-        let place = (self.device().port, self.queue);
+        let place = (self.device().port(), self.queue);
         let mut since = None;
         while !leaving.is_empty() {
             let before = leaving.len();
@@ -189,7 +189,7 @@ impl Output for DpdkOutput {
     }
 
     fn flush(&mut self) -> Result<(), OutputFailure> {
-        let place = (self.device().port, self.queue);
+        let place = (self.device().port(), self.queue);
         self.purse.reap(place);
         self.purse.give_back(0);
         self.purse.mbufs().give_strays_back();
