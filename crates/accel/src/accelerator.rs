@@ -196,6 +196,15 @@ impl Accelerator {
         self.resident.failure()
     }
 
+    /// The work-groups that have ended on their own, in words: they have found more rows than their queue has.
+    fn astray(&self) -> impl Iterator<Item = String> {
+        let groups = 0..self.region.shape().work_groups;
+        groups.filter(|group| self.region.state(*group) != State::Ended).map(|group| {
+            let (done, sealed) = (self.region.done(group), self.region.sealed(group));
+            format!("work-group {group} has ended on its own, at row {done} of {sealed}")
+        })
+    }
+
     /// Stops the work-groups when they have worked on what they have; returns whether they have ended. Does
     /// not wait for those that were given up.
     pub fn stop(&mut self) -> bool {
@@ -218,6 +227,45 @@ impl Drop for Accelerator {
     fn drop(&mut self) {
         if !self.stop() {
             log::warn!("{}: work-groups do not end; their memory is not freed", self.device);
+        } else if self.failure().is_none() {
+            self.astray().for_each(|lost| log::warn!("{}: {lost}", self.device));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_nf::device::Launches;
+    use thalweg_testkit::peer;
+
+    use super::*;
+    use crate::opencl::OpenCl;
+    use crate::reflect::REFLECT;
+    use crate::soft::Soft;
+
+    /// As if its memory were freed and used for something else: a queue has 64 rows.
+    #[test]
+    fn a_work_group_ends_that_finds_more_rows_than_its_queue_has() {
+        let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(Soft)];
+        match OpenCl::open(0, Launches::Never) {
+            Ok(device) => backends.push(Box::new(device)),
+            Err(e) => peer::missing(&e.to_string()),
+        }
+        for backend in backends {
+            let len = Pool::region_len(8, 2048);
+            let pool = Arc::new(Pool::new(backend.allocate(len).unwrap(), 2048).unwrap());
+            for (sealed, is_astray) in [(64, false), (65, true), (u32::MAX, true)] {
+                let partition =
+                    Partition { function: REFLECT, table: DeviceTable::default(), work_groups: 1 };
+                let options = Options::default();
+                let started = Accelerator::start(&*backend, vec![partition], options, pool.clone());
+                let mut accelerator = started.unwrap();
+                accelerator.region.seal(0, sealed);
+                assert!(accelerator.stop(), "{}: {sealed} rows", backend.name());
+                let found: Vec<_> = accelerator.astray().collect();
+                let what = format!("work-group 0 has ended on its own, at row 0 of {sealed}");
+                assert_eq!(found, Vec::from_iter(is_astray.then_some(what)));
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn serve(
     mut work: impl FnMut(Request) -> [u32; 2],
     mut idle: impl FnMut(),
 ) {
-    let Shape { lanes, .. } = region.shape();
+    let Shape { lanes, rows, .. } = region.shape();
     let mut done = 0u32;
     region.set_state(group, State::Runs);
     loop {
@@ -24,6 +24,10 @@ pub(crate) fn serve(
             }
             idle();
             continue;
+        }
+        // More than there are, as no processor seals them: the kernel leaves such memory as it is.
+        if sealed.wrapping_sub(done) as usize > rows {
+            return;
         }
         while done != sealed {
             for lane in 0..lanes {

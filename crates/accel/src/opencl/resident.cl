@@ -47,6 +47,9 @@ void resident(global uint *region, global uchar *packets)
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         const uint until = sealed, last = ends;
         barrier(CLK_LOCAL_MEM_FENCE);
+        // More than there are: this memory is a queue no longer. Nothing is written there, not even the end; to
+        // run through 2^32 rows would take minutes.
+        if (until - done > ROWS) return;
         while (done != until) {
             global slot_t *slot = slots + (done & (ROWS - 1)) * LANES;
             if (slot->flag) {
