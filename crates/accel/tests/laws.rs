@@ -180,7 +180,7 @@ fn the_function_that_is_faster_on_the_device_is_found() {
             "uint2 slow(global uchar *bytes, uint len, uint2 argument, global const uchar *table) {
             volatile global uchar *read = bytes;
             uint odd = 0;
-            for (uint at = 0; at < 100 * len; at++) odd ^= read[at % len] & 1;
+            for (uint at = 0; at < 1000 * len; at++) odd ^= read[at % len] & 1;
             return (uint2)(odd, len);
         }",
         near: 0,
