@@ -225,9 +225,11 @@ impl Accelerator {
 
 impl Drop for Accelerator {
     fn drop(&mut self) {
+        // Asked before the kernel is let go of: one that failed explains its work-groups.
+        let has_failed = self.failure().is_some();
         if !self.stop() {
             log::warn!("{}: work-groups do not end; their memory is not freed", self.device);
-        } else if self.failure().is_none() {
+        } else if !has_failed {
             self.astray().for_each(|lost| log::warn!("{}: {lost}", self.device));
         }
     }

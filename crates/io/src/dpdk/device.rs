@@ -64,8 +64,7 @@ pub(super) struct Device {
 impl Device {
     fn open(settings: &DpdkSettings, mbufs: Arc<Mbufs>) -> Result<Self, IoError> {
         let failed = |what: String| failed(settings, what);
-        let refused = |refusal: Refusal| refusal.of(settings.title());
-        check_memory(settings, mbufs.pool()).map_err(refused)?;
+        check_memory(settings, mbufs.pool()).map_err(|refusal| refusal.of(settings.title()))?;
         let is_seen = |name: &&str| settings.device.is_of("net_af_packet") && !name.is_empty();
         let name = settings.device.interface().filter(is_seen);
         let watch = name.map(|name| watch(name, settings.promiscuous)).transpose()?;
