@@ -84,10 +84,13 @@ impl Parts {
         self.parts.iter_mut().for_each(|part| part.begin(lines));
     }
 
-    /// Adds what all parts have counted to a tally. No burst is under way.
-    pub(crate) fn count(&self, tally: &mut Tally) {
-        let parts = self.parts.iter().filter_map(InTurn::peek);
-        parts.for_each(|part| tally.add_nf(self.nf, &part.counters));
+    /// Adds what all parts have counted to a tally, of which no burst is under way; `None`, and perhaps
+    /// not all is added, if a thread looks at one.
+    pub(crate) fn count(&self, tally: &mut Tally) -> Option<()> {
+        for part in &self.parts {
+            tally.add_nf(self.nf, &part.peek()?.counters);
+        }
+        Some(())
     }
 
     /// Lets each part whose turn it is process its packets of `burst`; returns whether any did, and

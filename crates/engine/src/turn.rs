@@ -34,13 +34,20 @@ pub(crate) struct InTurn<T> {
 #[repr(align(128))]
 struct Next(AtomicU64);
 
-/// The use of a value by the burst whose turn it is. Dropping it gives the turn to the next burst of
-/// its line, unless the thread panics: what a panic left behind is for no other burst.
+/// The use of a value by the burst whose turn it is. Dropping it leaves the value and then gives the turn
+/// to the next burst of its line: when it is the turn of a burst that was not received yet, no burst of
+/// the line uses the value any more.
 #[derive(Debug)]
 pub(crate) struct Turn<'a, T> {
-    next: &'a AtomicU64,
+    // Fields are dropped in this order.
     value: MutexGuard<'a, T>,
+    _pass: Pass<'a>,
 }
+
+/// Gives the turn to the next burst of a line when it is dropped, unless the thread panics: what a panic
+/// left behind is for no other burst.
+#[derive(Debug)]
+struct Pass<'a>(&'a AtomicU64);
 
 /// The turns of bursts at a place that several may be in at a time: they get in in order.
 #[derive(Debug)]
@@ -88,7 +95,7 @@ impl<T> InTurn<T> {
             // A burst of another line may use it, or have left it behind in a panic.
             self.value.try_lock().ok()?
         };
-        Some(Turn { next, value })
+        Some(Turn { value, _pass: Pass(next) })
     }
 
     /// As [`enter`](Self::enter), for a value that other bursts use [between](Self::between) turns:
@@ -98,7 +105,7 @@ impl<T> InTurn<T> {
         if next.load(Ordering::Acquire) != number {
             return None;
         }
-        Some(Turn { next, value: self.value.try_lock().ok()? })
+        Some(Turn { value: self.value.try_lock().ok()?, _pass: Pass(next) })
     }
 
     /// The value for a burst whose turn it is not yet, if no other uses it at this moment.
@@ -151,11 +158,41 @@ impl<T> DerefMut for Turn<'_, T> {
     }
 }
 
-impl<T> Drop for Turn<'_, T> {
+impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if !thread::panicking() {
-            self.next.fetch_add(1, Ordering::Release);
+            self.0.fetch_add(1, Ordering::Release);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A snapshot looks at the value then. The model checker cannot switch between the two steps.
+    #[test]
+    fn the_value_is_free_when_the_turn_is_passed_on() {
+        const BURSTS: u64 = 100_000;
+        let (value, looks, mut used) = (InTurn::new(0, 1), AtomicU64::new(0), 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..BURSTS {
+                    while looks.load(Ordering::Acquire) < number {
+                        thread::yield_now();
+                    }
+                    *value.enter(0, number).expect("it is its turn") += 1;
+                }
+            });
+            for number in 1..=BURSTS {
+                while value.next(0) < number {
+                    std::hint::spin_loop();
+                }
+                used += u64::from(value.peek().is_none());
+                looks.store(number, Ordering::Release);
+            }
+        });
+        assert_eq!(used, 0, "looks at which the burst before still used it");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_chain::{Plan, Routing};
 use thalweg_packet::BATCH;
@@ -185,21 +185,27 @@ impl<'a> Stages<'a> {
         {
             return;
         }
+        let Some(tally) = self.tally(&intakes) else { return };
+        tally.answer(self.control.take_asked());
+        self.is_pausing.store(false, Ordering::Release);
+    }
+
+    /// The counts of all stages, of which no burst is under way; `None` if a thread looks at one.
+    fn tally(&self, intakes: &[MutexGuard<'_, Intake<'_>>]) -> Option<Tally> {
         let mut inputs = PortTotals::new(self.plan.inputs.len());
         intakes.iter().for_each(|intake| intake.inputs.count_ports(&mut inputs));
         let mut tally = Tally::new(&intakes[0].run, inputs);
-        if let Some(classification) = self.classification.peek() {
-            tally.add_classification(&classification);
+        tally.add_classification(&*self.classification.peek()?);
+        for station in &self.stations {
+            tally.add_station(&*station.peek()?);
         }
-        for station in self.stations.iter().filter_map(InTurn::peek) {
-            tally.add_station(&station);
+        for parts in self.parts.iter().flatten() {
+            parts.count(&mut tally)?;
         }
-        self.parts.iter().flatten().for_each(|parts| parts.count(&mut tally));
-        for outputs in self.lines.iter().filter_map(|line| line.outputs.peek()) {
-            outputs.count(&mut tally);
+        for line in &self.lines {
+            line.outputs.peek()?.count(&mut tally);
         }
-        tally.answer(self.control.take_asked());
-        self.is_pausing.store(false, Ordering::Release);
+        Some(tally)
     }
 
     /// Packets that did not get through, because a thread panicked.
