@@ -14,7 +14,8 @@ of rules in payloads of UDP with random bytes, long ones in pieces, and `literal
 the rule files, or 1,000 that are made up; and `hop`, which looks up a destination among 100,000 routes of IPv4.
 All ways are measured in turn, in each round; the table has medians. Launches have no pieces.
 
-On PoCL, the device is one thread, so that each way has one core of the device and one of ours.
+On PoCL, the device is one thread, so that each way has one core of the device and one of ours. `--device cuda:0`
+has no launches, and OpenCL devices that run no kernels that stay have launches with copies only.
 `thalweg devices` lists what the machine has.
 
 `chain` runs a chain with an NF of kind `ipsec` that seals all packets of a capture in memory (`--nf ids`, `edge`: one

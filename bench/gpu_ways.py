@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import subprocess
+import sys
 
 from common import HERE, need
 
@@ -22,8 +23,8 @@ def pocl(threads):
 
 def build():
     need("rust")
-    subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-bench-gpu"], check=True,
-                   cwd=HERE.parent)
+    subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-bench-gpu", "--features",
+                    "cuda"], check=True, cwd=HERE.parent)
 
 
 def measure(options, functions=FUNCTIONS, sizes=SIZES, ways=WAYS, work_groups=1, time="seconds"):
@@ -32,9 +33,12 @@ def measure(options, functions=FUNCTIONS, sizes=SIZES, ways=WAYS, work_groups=1,
     settings = {"device": options.device, "rounds": options.rounds, "seconds": options.seconds,
                 "lanes": options.lanes, "work_groups": work_groups, "sizes": sizes, "functions": functions,
                 "ways": ways, "rules": [str(rules) for rules in options.rules]}
-    output = subprocess.run([PROGRAM, json.dumps(settings)], env=pocl(work_groups), check=True, text=True,
-                            stdout=subprocess.PIPE).stdout
+    measured = subprocess.run([PROGRAM, json.dumps(settings)], env=pocl(work_groups), text=True,
+                              stdout=subprocess.PIPE)
+    if measured.returncode != 0:
+        # It has said why.
+        sys.exit(measured.returncode)
     times = collections.defaultdict(list)
-    for line in map(json.loads, output.splitlines()):
+    for line in map(json.loads, measured.stdout.splitlines()):
         times[line["function"], line["size"], line["way"]].append(line[time] / line["packets"])
     return times

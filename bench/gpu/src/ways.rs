@@ -11,8 +11,14 @@ use crate::Settings;
 use crate::clock::{Clock, Rate, reading, thread_time};
 use crate::works::{LONGEST, Random, START, Work};
 
-/// Packets that are under way with a resident kernel.
-pub(crate) const UNDER_WAY: usize = 1024;
+/// Rows of a queue.
+const ROWS: usize = 64;
+
+/// Packets that are under way with a resident kernel: half of what its queues hold, as each has rows to work on
+/// while others are prepared.
+pub(crate) fn under_way(settings: &Settings) -> usize {
+    settings.work_groups * settings.lanes * ROWS / 2
+}
 
 /// Frames with packets in them.
 fn frames(pool: &Pool, number: usize) -> Vec<Frame> {
@@ -48,10 +54,10 @@ impl<'a> Resident<'a> {
         let partition = Partition { function, table, work_groups: settings.work_groups };
         // A machine that others use may stand still for a while.
         let patience = Duration::from_secs(60);
-        let options = Options { lanes: settings.lanes, rows: 64, patience, ..Options::default() };
+        let options = Options { lanes: settings.lanes, rows: ROWS, patience, ..Options::default() };
         let mut accelerator = Accelerator::start(backend, vec![partition], options, pool.clone())?;
         let syncer = accelerator.syncers(1)?.remove(0);
-        let frames = frames(pool, UNDER_WAY);
+        let frames = frames(pool, under_way(settings));
         let before = work.before(size);
         Ok(Self { syncer, frames, before, pool, _accelerator: accelerator })
     }
@@ -180,7 +186,7 @@ pub(crate) fn launched(
 
 /// On this thread, by the function's reference.
 pub(crate) fn scalar(pool: &Pool, work: &Work, size: usize, settings: &Settings) -> Rate {
-    let mut frames = frames(pool, UNDER_WAY);
+    let mut frames = frames(pool, under_way(settings));
     let before = work.before(size);
     let (mut packets, clock) = (0, Clock::start());
     while clock.seconds() < settings.seconds {
