@@ -300,6 +300,55 @@ fn several_syncers_share_a_device() {
     }
 }
 
+/// As by reloads: memory is allocated, and a kernel compiled, while another one stays; and memory of one that
+/// has ended is freed.
+#[test]
+fn kernels_come_and_go_while_others_stay() {
+    let devices = backends();
+    for backend in &devices.all {
+        let (name, pool) = (backend.name(), pool(&**backend, 256));
+        let options = Options { lanes: 4, rows: 4, ..Options::default() };
+        let start = |function| {
+            let partitions = vec![partition(function, 1)];
+            let mut accelerator =
+                Accelerator::start(&**backend, partitions, options, pool.clone()).unwrap();
+            let syncer = accelerator.syncers::<usize>(1).unwrap().remove(0);
+            (accelerator, syncer, function)
+        };
+        let table: Vec<u8> = (0..=255).collect();
+        let pass = |(_, syncer, function): &mut (Accelerator, Syncer<usize>, DeviceFunction)| {
+            for number in 0..50usize {
+                let (mut expected, argument) = (vec![number as u8; 64], [number as u32, 3]);
+                let mut frame = pool.take().unwrap();
+                pool.bytes_mut(&mut frame)[..64].copy_from_slice(&expected);
+                let result = (function.scalar)(&mut expected, argument, &table);
+                syncer.submit(0, Job { frame, bytes: 0..64, argument, tag: number }).unwrap();
+                let check = |done: thalweg_accel::Done<usize>| {
+                    assert_eq!((done.tag, done.result), (number, result), "{name}");
+                    assert!(pool.bytes(&done.frame).starts_with(&expected), "{name}");
+                    pool.give_back([done.frame]);
+                };
+                while syncer.poll(check).unwrap() == 0 {
+                    thread::yield_now();
+                }
+            }
+        };
+        let mut now = start(SUM);
+        for function in [REFLECT, SUM, REFLECT, REFLECT] {
+            pass(&mut now);
+            let mut next = start(function);
+            pass(&mut next);
+            pass(&mut now);
+            let (mut before, ..) = std::mem::replace(&mut now, next);
+            assert!(before.stop(), "{name} ends");
+            drop(before);
+            pass(&mut now);
+        }
+        assert!(now.0.stop(), "{name} ends");
+        assert_eq!(pool.in_use(), 0, "{name}");
+    }
+}
+
 #[test]
 fn a_row_that_is_not_full_is_sealed_with_dummies() {
     let devices = backends();
@@ -422,14 +471,15 @@ fn what_a_device_cannot_do_is_refused_before_it_starts() {
         let broken = DeviceFunction { source: "uint2 reflect(", ..REFLECT };
         let error = start(backend, partition(broken, 1), Options::default(), pool(backend, 8));
         assert!(error.contains("does not compile on") && error.contains("error"), "{error}");
-        let options = Options { start: Duration::from_secs(2), ..Options::default() };
+        // Large ones, of which a GPU has few at the same time, too.
+        let start_within = Duration::from_secs(2);
+        let options = Options { lanes: 1024, rows: 2, start: start_within, ..Options::default() };
         if backend.way() != Way::Resident {
             // Launches need no room for work-groups at the same time.
             let (pool, partitions) = (pool(backend, 8), vec![partition(REFLECT, 500)]);
             assert!(Accelerator::start(backend, partitions, options, pool).unwrap().stop());
             continue;
         }
-        // A device has few work-groups more than it has compute units.
         let error = start(backend, partition(REFLECT, 500), options, pool(backend, 8));
         assert!(error.contains("needs 500 resident work-groups"), "{error}");
     }
