@@ -4,6 +4,7 @@ use thalweg_nf::device::Launches;
 
 use crate::backend::Backend;
 use crate::error::AccelError;
+use crate::names::Name;
 use crate::opencl::{Found, find};
 
 /// The device that is threads, in chain files.
@@ -141,40 +142,46 @@ impl Device {
     }
 }
 
-/// All devices, and why there are none of OpenCL if so.
-pub fn devices() -> (Vec<Device>, Option<AccelError>) {
-    let mut all = vec![Device::soft()];
-    let why = match find() {
+/// What was found on this machine.
+#[derive(Debug)]
+pub struct Listing {
+    /// All devices: threads, then those of OpenCL, then those of CUDA.
+    pub devices: Vec<Device>,
+    /// Why there are none of OpenCL, if there are none.
+    pub without_opencl: Option<AccelError>,
+    /// Why there are none of CUDA, if there are none.
+    pub without_cuda: Option<AccelError>,
+}
+
+/// Looks for devices.
+pub fn devices() -> Listing {
+    let mut devices = vec![Device::soft()];
+    let mut add = |found: Result<Vec<Device>, AccelError>| match found {
         Ok(found) => {
-            let numbered = found.into_iter().enumerate();
-            all.extend(numbered.map(|(number, found)| Device::opencl(number, found)));
+            devices.extend(found);
             None
         }
         Err(why) => Some(why),
     };
-    all.extend(cuda_devices().unwrap_or_default());
-    (all, why)
+    let opencl = find().map(|found| {
+        let numbered = found.into_iter().enumerate();
+        numbered.map(|(number, found)| Device::opencl(number, found)).collect()
+    });
+    let (without_opencl, without_cuda) = (add(opencl), add(cuda_devices()));
+    Listing { devices, without_opencl, without_cuda }
 }
 
 /// Whether this program is built with CUDA devices (the feature `cuda`).
 pub const HAS_CUDA: bool = cfg!(feature = "cuda");
 
-/// The devices of CUDA.
-///
-/// # Errors
-/// Why there are none.
 #[cfg(feature = "cuda")]
-pub fn cuda_devices() -> Result<Vec<Device>, AccelError> {
+fn cuda_devices() -> Result<Vec<Device>, AccelError> {
     let numbered = crate::cuda::find()?.into_iter().enumerate();
     Ok(numbered.map(|(number, found)| Device::cuda(number, found)).collect())
 }
 
-/// The devices of CUDA.
-///
-/// # Errors
-/// This program has none: it is built without the feature `cuda`.
 #[cfg(not(feature = "cuda"))]
-pub fn cuda_devices() -> Result<Vec<Device>, AccelError> {
+fn cuda_devices() -> Result<Vec<Device>, AccelError> {
     Err(AccelError::Missing(WITHOUT_CUDA.into()))
 }
 
@@ -188,8 +195,10 @@ const WITHOUT_CUDA: &str = "this program is built without the feature 'cuda'; \
 /// # Errors
 /// When the device, its driver or its compiler is missing, or it lacks what resident kernels need.
 pub fn open_cuda(place: &str) -> Option<Result<Box<dyn Backend>, AccelError>> {
-    let number = place.strip_prefix("cuda:")?.parse().ok()?;
-    Some(open_cuda_device(number))
+    match Name::parse(place) {
+        Ok(Name::Cuda(number)) => Some(open_cuda_device(number)),
+        _ => None,
+    }
 }
 
 #[cfg(feature = "cuda")]

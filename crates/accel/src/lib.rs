@@ -37,6 +37,8 @@ pub mod cuda;
 #[cfg(not(loom))]
 mod devices;
 #[cfg(not(loom))]
+mod library;
+#[cfg(not(loom))]
 mod line;
 #[cfg(not(loom))]
 mod names;
@@ -60,7 +62,7 @@ pub use choice::fastest;
 #[cfg(all(feature = "cuda", not(loom)))]
 pub use cuda::Cuda;
 #[cfg(not(loom))]
-pub use devices::{Device, HAS_CUDA, Residency, SharedMemory, cuda_devices, devices, open_cuda};
+pub use devices::{Device, HAS_CUDA, Listing, Residency, SharedMemory, devices, open_cuda};
 #[cfg(not(loom))]
 pub use line::Installed;
 #[cfg(not(loom))]

@@ -2,7 +2,7 @@
 
 use thalweg_nf::device::{Launches, Unusable};
 
-use crate::devices::{Device, cuda_devices, devices};
+use crate::devices::{Device, Listing, devices};
 use crate::opencl::WITH_LAUNCHES;
 
 /// Names that a chain file may use, for messages.
@@ -72,10 +72,9 @@ fn there(interface: &str, all: usize) -> String {
 /// # Errors
 /// How many there are; what those lack that cannot be used; or why there is none.
 pub(crate) fn gpu(number: usize, launches: Launches) -> Result<String, Unusable> {
-    let (all, without_opencl) = devices();
-    let without_cuda = cuda_devices().err();
+    let Listing { devices, without_opencl, without_cuda } = devices();
     let why = [without_opencl, without_cuda].map(|why| why.map(|why| why.to_string()));
-    gpu_of((number, launches), &all, why).map_err(|why| Unusable {
+    gpu_of((number, launches), &devices, why).map_err(|why| Unusable {
         why,
         expected: "a GPU that is there, or another device that thalweg devices lists".to_owned(),
     })

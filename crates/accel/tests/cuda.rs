@@ -2,7 +2,7 @@
 #![cfg(feature = "cuda")]
 
 use thalweg_accel::cuda::compile;
-use thalweg_accel::{AccelError, REFLECT, Shape};
+use thalweg_accel::{AccelError, Listing, REFLECT, Shape};
 use thalweg_nf::device::DeviceFunction;
 use thalweg_testkit::peer;
 
@@ -46,10 +46,13 @@ fn a_function_that_does_not_compile_shows_the_compilers_log() {
 
 #[test]
 fn a_device_is_there_or_its_absence_has_a_reason() {
-    match thalweg_accel::cuda_devices() {
-        Ok(all) => assert!(all.iter().all(|device| device.place.starts_with("cuda:"))),
+    let Listing { devices, without_cuda, .. } = thalweg_accel::devices();
+    let is_there = devices.iter().any(|device| device.place.starts_with("cuda:"));
+    match without_cuda {
+        None => assert!(is_there, "{devices:?}"),
         // No peer that every machine can have.
-        Err(why) => {
+        Some(why) => {
+            assert!(!is_there, "{devices:?}");
             let why = why.to_string();
             println!("SKIPPED: no CUDA device: {why}");
             assert!(why.contains("install the driver of your NVIDIA GPU"), "{why}");

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use thalweg_accel::{Device, Residency, SharedMemory};
+use thalweg_accel::{Device, Listing, Residency, SharedMemory};
 use thalweg_source::visible;
 
 use crate::args;
@@ -127,12 +127,12 @@ impl Listed {
 
 /// Lists the devices.
 pub fn list(options: &args::Devices) -> Result<(), Failure> {
-    let (devices, why) = thalweg_accel::devices();
+    let Listing { devices, without_opencl, without_cuda } = thalweg_accel::devices();
     let list = DeviceList {
         schema: "thalweg.devices/1",
         devices: devices.into_iter().map(Listed::new).collect(),
-        without_opencl: why.map(|why| why.to_string()),
-        without_cuda: thalweg_accel::cuda_devices().err().map(|why| why.to_string()),
+        without_opencl: without_opencl.map(|why| why.to_string()),
+        without_cuda: without_cuda.map(|why| why.to_string()),
     };
     let mut out = io::stdout().lock();
     if options.json {

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use thalweg_accel::Listing;
 use thalweg_cpu::cores;
 use thalweg_io::PciDevice;
 use thalweg_source::visible;
@@ -330,15 +331,14 @@ fn for_dpdk(devices: &[PciDevice]) -> [Finding; 3] {
 
 /// What NFs can run on in addition to the cores, as `thalweg devices` finds it.
 fn accelerators() -> Finding {
-    let (devices, no_opencl) = thalweg_accel::devices();
-    let no_cuda = thalweg_accel::cuda_devices().err();
+    let Listing { devices, without_opencl, without_cuda } = thalweg_accel::devices();
     let gpus = devices.iter().filter(|device| device.kind == "gpu");
     let gpus: Vec<_> = gpus.map(|gpu| format!("{} {}", gpu.place, gpu.name)).collect();
     let others = devices.iter().filter(|device| device.kind != "gpu");
     let others: Vec<_> = others.map(|device| device.place.as_str()).collect();
-    let why = [no_opencl.map(|why| why.to_string()), no_cuda.map(|why| why.to_string())];
     let detail = if gpus.is_empty() {
-        let why = why.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let why = [without_opencl, without_cuda].into_iter().flatten();
+        let why = why.map(|why| why.to_string()).collect::<Vec<_>>().join("; ");
         let why = if why.is_empty() { why } else { format!(": {why}") };
         format!("only {}{why}", others.join(", "))
     } else {

@@ -5,7 +5,7 @@ mod support;
 
 use support::succeeds;
 use thalweg_accel::cuda::compile;
-use thalweg_accel::{AccelError, REFLECT, Shape};
+use thalweg_accel::{AccelError, Listing, REFLECT, Shape};
 use thalweg_ipsec::device::{ESP, ESP_SLICED};
 use thalweg_nids::device::LITERALS;
 use thalweg_router::device::HOP;
@@ -28,8 +28,8 @@ fn functions_of_nfs_compile_into_one_kernel() {
 fn without_a_device_the_reason_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let list = succeeds(folder.path(), &["devices"]);
-    match thalweg_accel::cuda_devices() {
-        Ok(all) => assert!(all.iter().all(|device| list.contains(&device.place)), "{list}"),
-        Err(why) => assert!(list.contains(&format!("no CUDA devices: {why}")), "{list}"),
-    }
+    let Listing { devices, without_cuda, .. } = thalweg_accel::devices();
+    assert!(devices.iter().all(|device| list.contains(&device.place)), "{list}");
+    let reason = without_cuda.map(|why| format!("no CUDA devices: {why}"));
+    assert!(reason.is_none_or(|reason| list.contains(&reason)), "{list}");
 }

@@ -146,7 +146,7 @@ fn without_opencl_one_line_names_what_is_missing() {
 /// Whether PoCL is one of the devices, which has `units` then.
 fn pocl() -> Option<(String, u32)> {
     let pocl = |device: &thalweg_accel::Device| device.platform == "Portable Computing Language";
-    let found = devices().0.into_iter().find(pocl);
+    let found = devices().devices.into_iter().find(pocl);
     if found.is_none() {
         peer::missing("PoCL");
     }
@@ -165,7 +165,7 @@ fn without_a_driver_or_a_folder_of_kernels_one_line_names_it() {
     for why in hidden(f, "OCL_ICD_VENDORS", &f.join("vendors")) {
         assert!(why.contains("OpenCL has no driver; install the driver of your GPU"), "{why}");
     }
-    if pocl().is_some_and(|(place, _)| place == "opencl:0") && devices().0.len() == 2 {
+    if pocl().is_some_and(|(place, _)| place == "opencl:0") && devices().devices.len() == 2 {
         // A folder below a file: not even root can write it.
         for why in hidden(f, "POCL_CACHE_DIR", &f.join("clear.pcap/kernels")) {
             assert!(why.contains("PoCL lists no device"), "{why}");
@@ -178,7 +178,7 @@ fn without_a_driver_or_a_folder_of_kernels_one_line_names_it() {
 fn a_gpu_that_is_not_there_is_named_with_the_reasons_of_both_interfaces() {
     let folder = folder();
     let (_places, _turn) = places();
-    if devices().0.iter().any(|device| device.kind == "gpu") {
+    if devices().devices.iter().any(|device| device.kind == "gpu") {
         return;
     }
     for at in ["gpu", "gpu:0", "gpu:1"] {

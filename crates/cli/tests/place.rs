@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use support::{succeeds, thalweg, write};
-use thalweg_accel::{Residency, devices};
+use thalweg_accel::{Listing, Residency, devices};
 use thalweg_testkit::peer;
 
 /// Packets that are sealed on the way out, and counted.
@@ -44,7 +44,7 @@ fn each_nf_is_measured_on_each_place_where_it_can_run() {
     let folder = folder(CHAIN);
     let f = folder.path();
     let mut places = vec!["cpu".to_owned()];
-    let (found, why) = devices();
+    let Listing { devices: found, without_opencl: why, .. } = devices();
     let resident = found.into_iter().filter(|device| device.residency == Residency::Resident);
     places.extend(resident.map(|device| device.place));
     if places.len() < 3 {

@@ -3,46 +3,25 @@
 //! `unsafe` here: a library is loaded.
 #![allow(unsafe_code)]
 
-use std::error::Error;
-use std::sync::OnceLock;
-
 use cudarc::nvrtc::sys::is_culib_present;
 use cudarc::nvrtc::{CompileError, CompileOptions, Ptx, compile_ptx_with_opts};
-use libloading::Library;
 use thalweg_nf::device::DeviceFunction;
 
 use super::source;
 use crate::error::AccelError;
+use crate::library::Named;
 use crate::region::Shape;
 
 /// Names the library, if it is not where the system looks for it.
 const PATH: &str = "NVRTC_DYLIB_PATH";
-
-/// Loads the library that `NVRTC_DYLIB_PATH` names, for good; returns why not if it is set and wrong.
-///
-/// Another search for a library of its name finds the one that is loaded.
-fn load_named() -> Option<String> {
-    static LOADED: OnceLock<Result<Option<Library>, String>> = OnceLock::new();
-    let loaded = LOADED.get_or_init(|| {
-        let Some(path) = std::env::var_os(PATH) else { return Ok(None) };
-        // SAFETY: the user names a library, whose initialisation runs, as with every library.
-        let library = unsafe { Library::new(&path) };
-        library.map(Some).map_err(|e| {
-            let cause = e.source().map_or_else(String::new, |cause| format!(": {cause}"));
-            format!("{PATH}: {e}{cause}")
-        })
-    });
-    loaded.as_ref().err().cloned()
-}
+static NAMED: Named = Named::by(PATH);
 
 /// Checks that the compiler is there.
 ///
 /// # Errors
 /// How to get it.
 pub(super) fn check() -> Result<(), AccelError> {
-    if let Some(why) = load_named() {
-        return Err(AccelError::Missing(why));
-    }
+    NAMED.check().map_err(AccelError::Missing)?;
     // SAFETY: loading the library runs its own initialisation only.
     if unsafe { is_culib_present() } {
         return Ok(());

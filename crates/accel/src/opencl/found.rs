@@ -11,9 +11,10 @@ use opencl3::types::cl_device_id;
 use thalweg_nf::device::{Launches, Way};
 
 use super::handlers::kept;
-use super::{library, pocl};
+use super::pocl;
 use crate::devices::SharedMemory;
 use crate::error::AccelError;
+use crate::library::Named;
 
 /// How a device without resident kernels runs NFs, for messages.
 pub(crate) const WITH_LAUNCHES: &str =
@@ -152,9 +153,12 @@ pub(crate) fn find() -> Result<Vec<Found>, AccelError> {
     kept(search)
 }
 
+/// What is loaded for `cl3`, which looks there, too, but takes the library of the system if there is none.
+static NAMED: Named = Named::by("OPENCL_DYLIB_PATH");
+
 fn search() -> Result<Vec<Found>, AccelError> {
     let missing = |what: String| AccelError::Missing(format!("{what}; {REMEDY}"));
-    library::check_named().map_err(missing)?;
+    NAMED.check().map_err(missing)?;
     // The library's own numbers: -2000 if it cannot be loaded, -1001 if it knows no driver.
     let platforms = get_platforms().map_err(|ClError(number)| match number {
         -2000 => missing("libOpenCL.so.1 is not there".into()),

@@ -9,7 +9,6 @@ mod flight;
 mod found;
 mod handlers;
 mod launched;
-mod library;
 mod memory;
 mod pocl;
 mod resident;

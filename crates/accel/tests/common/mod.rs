@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use thalweg_accel::{Backend, HAS_CUDA, OpenCl, Residency, Soft, devices, open_cuda};
+use thalweg_accel::{Backend, HAS_CUDA, Listing, OpenCl, Residency, Soft, devices, open_cuda};
 use thalweg_nf::device::Launches;
 use thalweg_testkit::peer;
 
@@ -14,7 +14,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 pub fn backends() -> Devices {
     let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all: Vec<Box<dyn Backend>> = vec![Box::new(Soft)];
-    let (found, why) = devices();
+    let Listing { devices: found, without_opencl: why, .. } = devices();
     let opencl = found.iter().filter(|device| device.place.starts_with("opencl"));
     let resident = opencl.enumerate().find(|(_, device)| device.residency == Residency::Resident);
     match resident {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use thalweg_accel::Device;
+use thalweg_accel::{Device, Listing};
 use thalweg_chain::{Kinds, NfPlan, Plan, PlanOptions};
 use thalweg_cpu::Isa;
 use thalweg_engine::Control;
@@ -200,7 +200,7 @@ fn check(plan: &Plan, kinds: &Kinds) -> Result<(), Failure> {
 /// The processor and all devices that can run resident kernels or, if the chain allows them, launches, and why there
 /// are none of OpenCL.
 fn places(launches: Launches) -> (Vec<Location>, Option<String>) {
-    let (devices, why) = thalweg_accel::devices();
+    let Listing { devices, without_opencl: why, .. } = thalweg_accel::devices();
     let runs = |device: &Device| device.runs(launches);
     let cpu = Location { at: CPU.into(), name: "a worker".into() };
     let places = devices

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use thalweg_accel::{Device, Residency, devices};
+use thalweg_accel::{Device, Listing, Residency, devices};
 use thalweg_testkit::peer;
 
 /// Keeps tests apart: kernels of several would wait for each other's to end.
@@ -14,7 +14,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 pub fn places() -> (Vec<String>, MutexGuard<'static, ()>) {
     let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut places = vec!["cpu".to_owned(), "soft".to_owned()];
-    let (found, why) = devices();
+    let Listing { devices: found, without_opencl: why, .. } = devices();
     let resident = |device: &Device| device.residency == Residency::Resident;
     let found = found.into_iter().filter(|device| device.place != "soft" && resident(device));
     places.extend(found.map(|device| device.place));
