@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import platform
 import subprocess
 import sys
 
@@ -23,8 +24,10 @@ def pocl(threads):
 
 def build():
     need("rust")
+    # As make does, for thalweg.
+    features = "cuda" if platform.machine() == "x86_64" else ""
     subprocess.run(["cargo", "build", "--release", "--locked", "--package", "thalweg-bench-gpu", "--features",
-                    "cuda"], check=True, cwd=HERE.parent)
+                    features], check=True, cwd=HERE.parent)
 
 
 def measure(options, functions=FUNCTIONS, sizes=SIZES, ways=WAYS, work_groups=1, time="seconds"):
