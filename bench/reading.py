@@ -3,9 +3,8 @@
 
     bench/reading.py CAPTURE [--rounds 40]
 
-Builds bench/reading, which reads the capture on one thread: as a run with one worker receives it, and
-as one with several workers claims it; and has the kernel put each packet into its frame, when all places and
-lengths are known ("scatter", for captures of the classic format). Prints for each the cycles a packet of each
+Builds bench/reading, which reads the capture on one thread: as a run with one worker receives it, as one with
+several workers claims it, and as an input with `zero_copy` receives it. Prints for each the cycles a packet of each
 part; the cost of each burst of 128 packets is the least over the rounds.
 """
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use thalweg_io::{CaptureFiles, CaptureInput, Input, MemoryInput, Selection};
+use thalweg_io::{
+    CaptureFiles, CaptureInput, DirectInput, Input, MemoryInput, Selection, TimeRange,
+};
 use thalweg_packet::{BATCH, Batch, DropCounts, Pool};
 
-/// Reads a capture file to its end; and, as the files of one input, two that have the same start
+/// Reads a capture file to its end, by copies and without; and, as the files of one input, two that have the same start
 /// and one that has the rest.
 pub fn captures(data: &[u8]) {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
@@ -17,6 +19,11 @@ pub fn captures(data: &[u8]) {
     };
     let path = written("whole", data);
     read_one(&path, data.len());
+    let copying = CaptureInput::open(&path, 2).ok();
+    let direct = DirectInput::open(&path, TimeRange::default(), 2).ok();
+    if let (Some(copying), Some(direct)) = (copying, direct) {
+        assert_eq!(read(Box::new(copying), data.len()), read(Box::new(direct), data.len()));
+    }
     let (start, rest) = data.split_at(data.len() * 2 / 3);
     let paths = [path, written("start", start), written("rest", rest)];
     let (files, _) = CaptureFiles::several(paths);

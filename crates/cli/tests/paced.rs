@@ -28,6 +28,7 @@ fn a_second_takes_half_a_second_at_pace_2() {
     for (input, mode) in [
         ("capture = 'in.pcap'\npace = 2", "pcap, pace 2"),
         ("capture = 'in.pcap'\nmemory = true\npace = 2.0", "pcap, in memory, pace 2"),
+        ("capture = 'in.pcap'\nzero_copy = true\npace = 2.0", "pcap, zero copy, pace 2"),
         (generated, "pace 2"),
     ] {
         let folder = folder(input, (0..=1000).step_by(100));

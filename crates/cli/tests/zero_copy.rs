@@ -21,14 +21,14 @@ use std::time::{Duration, Instant};
 
 use places::places;
 use serde_json::{Value, json};
-use support::{capture, write};
+use support::{capture, command, report, succeeds, write};
 use thalweg_accel::Installed;
 use thalweg_chain::{Plan, PlanOptions};
 use thalweg_cli::built_in_kinds;
 use thalweg_engine::{Control, RunOptions};
 use thalweg_io::{
-    CaptureInput, HAS_DPDK, Input, InterfaceInput, InterfaceOutput, MemifInput, MemifOutput,
-    MemifRole, MemifSettings, Output,
+    CaptureInput, HAS_DPDK, HAS_FILTERS, Input, InterfaceInput, InterfaceOutput, MemifInput,
+    MemifOutput, MemifRole, MemifSettings, Output,
 };
 use thalweg_nf::device::{Devices, Launches, Named};
 use thalweg_packet::write::PacketBuilder;
@@ -236,18 +236,60 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// Packets of captures are copied once from what was read into frames, and once from frames into what is
-/// written. In between, they stay where they are.
+/// Packets of captures are copied once from what was read into frames, unless they are read there, and once from
+/// frames into what is written. In between, they stay where they are.
 #[test]
 fn packets_of_captures_are_worked_on_where_they_were_read() {
-    for (name, more) in [("a capture", ""), ("a capture in memory", "memory = true\n")] {
+    for (name, more, copied) in [
+        ("a capture", "", PACKETS),
+        ("a capture in memory", "memory = true\n", PACKETS),
+        ("a capture without a copy", "zero_copy = true\n", 0),
+    ] {
         let folder = folder();
         let ports =
             format!("[input.in]\ncapture = 'in.pcap'\n{more}[output.out]\ncapture = 'out.pcap'\n");
-        let copied = [PACKETS; 2];
+        let copied = [copied, PACKETS];
         let medium = Medium { name, ports: &ports, place: HEADROOM, copied, is_mapped: false };
         let out = folder.path().join("out.pcap");
         pass(folder.path(), &medium, wait, Some(&|| read(&out)));
+    }
+}
+
+#[test]
+fn captures_whose_packets_are_copied_are_refused_with_zero_copy() {
+    let folder = folder();
+    let f = folder.path();
+    succeeds(f, &["gen", "b.pcap.gz", "--packets", "3"]);
+    let chain = |input: &str| {
+        format!(
+            "[input.a]\n{input}\nzero_copy = true\n[output.o]\ndiscard = true\n\
+             [[route]]\npath = ['ingress', 'o']\n"
+        )
+    };
+    for (input, why) in [
+        ("capture = 'in.pcap'\nmemory = true", "4:13: with 'memory', packets are copied"),
+        ("capture = 'in.pcap'\nfilter = 'udp'", "4:13: with 'filter', packets are copied"),
+        ("capture = 'b.pcap.gz'", "3:13: packets of a compressed file are copied"),
+        ("capture = ['in.pcap', 'b.pcap.gz']", "3:13: 'zero_copy' is for one file"),
+        ("capture = '-'", "3:13: 'zero_copy' is for one file"),
+        ("capture = 'tcp://127.0.0.1:1'", "3:13: 'zero_copy' is for one file"),
+    ] {
+        write(f, "chain.toml", &chain(input));
+        let refused = command(f, &["check", "chain.toml"]).output().unwrap();
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(78), "{input}: {error}");
+        assert!(error.contains(&format!("chain.toml:{why}")), "{input}: {error}");
+        assert!(error.contains("expected one capture that is not compressed"), "{error}");
+    }
+    // A filter that a run adds has its packets copied.
+    write(f, "chain.toml", &chain("capture = 'in.pcap'"));
+    for (more, copied) in [(&[][..], 0), (&["--filter", "udp"], PACKETS), (&["--loop", "2"], 0)] {
+        if more.contains(&"--filter") && !HAS_FILTERS {
+            continue;
+        }
+        let (report, code, error) = report(f, &[&["run", "chain.toml", "--json"], more].concat());
+        assert_eq!((code, &report["inputs"][0]["copied"]), (0, &json!(copied)), "{error}");
+        assert_eq!(error.contains("with a filter, packets are copied"), copied > 0, "{error}");
     }
 }
 

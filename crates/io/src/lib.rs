@@ -78,8 +78,8 @@ mod tap;
 mod xdp;
 
 pub use capture::{
-    CaptureFiles, CaptureInput, CaptureOutput, CommentedCapture, CommentedPacket, ReadAhead,
-    STANDARD_INPUT, STANDARD_OUTPUT,
+    CaptureFiles, CaptureInput, CaptureOutput, CommentedCapture, CommentedPacket, DirectInput,
+    ReadAhead, STANDARD_INPUT, STANDARD_OUTPUT,
 };
 pub use claims::Claims;
 pub use clock::PacketClock;

@@ -1,5 +1,6 @@
 //! Captures as a kind of port.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema, schema_for};
@@ -7,6 +8,7 @@ use serde::Deserialize;
 use thalweg_source::{SourceError, misplaced};
 use toml::{Spanned, Value};
 
+use super::direct::DirectInput;
 use super::find::{Captures, Found, Origin, find};
 use super::input::CaptureInput;
 use super::output::CaptureOutput;
@@ -31,7 +33,7 @@ pub const KIND: Kind = Kind {
     noun: "a capture",
     summary: "reads and writes packets as pcap and pcapng: files, plain or gzip, pipes, and TCP",
     input: Some(Side {
-        keys: &["capture", "loop", "memory", "pace", "from", "to", "filter"],
+        keys: &["capture", "loop", "memory", "zero_copy", "pace", "from", "to", "filter"],
         instead: &[],
         options: || schema_for!(InputOptions),
         build: build_input,
@@ -62,6 +64,10 @@ struct InputOptions {
     /// Load the files before the first packet.
     #[serde(default)]
     memory: bool,
+    /// Have the kernel put packets into their frames, without a copy of this program: of one file that is not
+    /// compressed. It takes longer.
+    #[schemars(with = "Option<bool>", extend("default" = false))]
+    zero_copy: Option<Spanned<bool>>,
     /// Hand packets out when their times come: 1.0 in real time, 2.0 twice as fast.
     #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
     pace: Option<Spanned<f64>>,
@@ -99,6 +105,7 @@ struct CaptureSource {
     what: String,
     form: Option<String>,
     in_memory: bool,
+    zero_copy: bool,
     passes: u64,
     pace: Option<Pace>,
     times: TimeRange,
@@ -111,13 +118,44 @@ fn build_input(section: &Section<'_>) -> Result<Box<dyn InputBlueprint>, Vec<Sou
     let times = time_range(section, &options, &mut errors);
     let filter = options.filter.as_ref();
     let filter = filter.and_then(|text| Filter::of_option(section, text, &mut errors));
-    let InputOptions { capture, r#loop: passes, memory: in_memory, pace, .. } = options;
+    let filtered = options.filter.is_some();
+    let InputOptions { capture, r#loop: passes, memory: in_memory, zero_copy, pace, .. } = options;
     let pace = Pace::of_option(section, pace, &mut errors);
     let other = passes.as_ref().filter(|passes| *passes.get_ref() != 1).map(Spanned::span);
     let Found { origin, what, form } = find(section, capture, in_memory, other, &mut errors);
     let passes = passes.map_or(1, Spanned::into_inner);
-    let source = CaptureSource { origin, what, form, in_memory, passes, pace, times, filter };
+    let zero_copy = zero_copy.filter(|zero_copy| *zero_copy.get_ref());
+    if let Some(said) = zero_copy.as_ref().filter(|_| errors.is_empty()) {
+        let keys = [("memory", in_memory), ("filter", filtered)];
+        errors.extend(check_zero_copy(section, said.span(), (&origin, form.as_deref()), &keys));
+    }
+    let zero_copy = zero_copy.is_some();
+    let source =
+        CaptureSource { origin, what, form, in_memory, zero_copy, passes, pace, times, filter };
     if errors.is_empty() { Ok(Box::new(source)) } else { Err(errors) }
+}
+
+/// What keeps packets of `origin`, of this form, from being received without a copy, as 'zero_copy' at `span` wants:
+/// what they come from, or another key that is set.
+fn check_zero_copy(
+    section: &Section<'_>,
+    span: Range<usize>,
+    (origin, form): (&Origin, Option<&str>),
+    keys: &[(&str, bool)],
+) -> Option<SourceError> {
+    let is_one = matches!(origin, Origin::Files(files) if files.paths().len() == 1);
+    let message = if let Some((key, _)) = keys.iter().find(|(_, is_set)| *is_set) {
+        format!("with '{key}', packets are copied")
+    } else if !is_one || form.is_none() {
+        "'zero_copy' is for one file".into()
+    } else if form.is_some_and(|form| form.contains("gzip")) {
+        "packets of a compressed file are copied".into()
+    } else {
+        return None;
+    };
+    let expected =
+        "one capture that is not compressed, without 'memory' and 'filter'; or no 'zero_copy'";
+    Some(section.error(span, message, expected))
 }
 
 /// The range of times between `from` and `to`.
@@ -164,6 +202,7 @@ impl PortBlueprint for CaptureSource {
         other.downcast::<Self>().is_some_and(|other| {
             self.origin.is_same(&other.origin)
                 && self.in_memory == other.in_memory
+                && self.zero_copy == other.zero_copy
                 && self.passes == other.passes
                 && self.pace == other.pace
                 && self.times == other.times
@@ -173,8 +212,10 @@ impl PortBlueprint for CaptureSource {
 
     fn mode(&self) -> Option<String> {
         let in_memory = self.in_memory.then(|| "in memory".to_owned());
+        let zero_copy = self.zero_copy.then(|| "zero copy".to_owned());
         let pace = self.pace.map(|pace| pace.to_string());
-        let parts: Vec<_> = [self.form.clone(), in_memory, pace].into_iter().flatten().collect();
+        let parts = [self.form.clone(), in_memory, zero_copy, pace].into_iter().flatten();
+        let parts: Vec<_> = parts.collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
@@ -185,6 +226,15 @@ impl InputBlueprint for CaptureSource {
         let passes = overrides.passes.unwrap_or(self.passes);
         let filter = overrides.filter.as_ref().or(self.filter.as_ref()).cloned();
         let selection = Selection { times: self.times.replaced_by(overrides.times), filter };
+        if let (Origin::Files(files), true) = (&self.origin, self.zero_copy)
+            && let Some(path) = files.paths().next()
+        {
+            if selection.filter.is_none() {
+                let input = DirectInput::open(path, selection.times, passes)?;
+                return Ok(Opened::single(Box::new(input), self.mode()));
+            }
+            log::warn!("{}: with a filter, packets are copied", path.display());
+        }
         let records = match &self.origin {
             Origin::Files(files) => Records::open(files)?,
             Origin::Peer(peer) => Records::arriving(peer.path(), peer.sender(opening.stop)?),

@@ -6,7 +6,7 @@ use thalweg_packet::DropReason;
 use thalweg_packet::wire::ethertype::{IPV4, IPV6};
 use thalweg_packet::wire::header_len;
 
-const ETHERNET: u32 = 1;
+pub(super) const ETHERNET: u32 = 1;
 
 /// An Ethernet header with addresses of zero.
 const BLANK: [u8; header_len::ETHERNET] = [0; header_len::ETHERNET];

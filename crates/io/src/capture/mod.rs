@@ -5,6 +5,8 @@ mod ahead;
 mod blocks;
 mod bytes;
 mod commented;
+mod cursor;
+mod direct;
 mod files;
 mod find;
 mod input;
@@ -24,6 +26,7 @@ mod standard;
 mod stream;
 
 pub use commented::{CommentedCapture, CommentedPacket};
+pub use direct::DirectInput;
 pub use files::CaptureFiles;
 pub use input::CaptureInput;
 pub use kind::KIND;

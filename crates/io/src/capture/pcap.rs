@@ -10,7 +10,7 @@ use super::record::{MAX_CAPTURED, Record};
 const FILE_HEADER_LEN: usize = 24;
 
 /// A pcap file of one of its dialects.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pcap {
     order: ByteOrder,
     /// Nanoseconds per unit of a record's fraction of a second.
@@ -74,6 +74,28 @@ impl Pcap {
             n if n < header_len => return damaged("the record header is truncated".into()),
             _ => {}
         }
+        let record = match self.record(header) {
+            Ok(record) => record,
+            Err(what) => return damaged(what),
+        };
+        let there = bytes.ahead(record.total)?.len();
+        if there < record.total {
+            return damaged(truncated(there - header_len, record.len));
+        }
+        Ok(Some(record))
+    }
+
+    /// Bytes of the header of each record.
+    pub(super) fn header_len(&self) -> usize {
+        self.record_header_len
+    }
+
+    /// The record with this header, which is whole.
+    ///
+    /// # Errors
+    /// What is damaged in it.
+    #[inline]
+    pub(super) fn record(&self, header: &[u8]) -> Result<Record, String> {
         let word = |at| self.order.u32(header, at);
         let (seconds, fraction) = (word(0), word(4));
         let (mut captured, mut original) = (word(8), word(12));
@@ -81,24 +103,23 @@ impl Pcap {
             std::mem::swap(&mut captured, &mut original);
         }
         if captured > MAX_CAPTURED {
-            return damaged(format!(
+            return Err(format!(
                 "a record of {captured} bytes is longer than the maximum, {MAX_CAPTURED}"
             ));
         }
-        let total = header_len + captured as usize;
-        let there = bytes.ahead(total)?.len();
-        if there < total {
-            let there = there - header_len;
-            return damaged(format!("the record is truncated: {there} of {captured} bytes"));
-        }
         let timestamp = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit;
-        Ok(Some(Record {
+        Ok(Record {
             link: self.link,
             timestamp: Nanoseconds(timestamp),
             wire_len: original.max(captured),
-            start: header_len,
+            start: self.record_header_len,
             len: captured as usize,
-            total,
-        }))
+            total: self.record_header_len + captured as usize,
+        })
     }
+}
+
+/// The damage of a record of which so many bytes are there.
+pub(super) fn truncated(there: usize, captured: usize) -> String {
+    format!("the record is truncated: {there} of {captured} bytes")
 }

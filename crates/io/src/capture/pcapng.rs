@@ -1,6 +1,8 @@
 //! Packet blocks of a pcapng file
 //! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html>).
 
+use std::sync::Arc;
+
 use thalweg_packet::Nanoseconds;
 
 use super::bytes::{Bytes, Fault, MAX_WINDOW};
@@ -12,6 +14,11 @@ const INTERFACE_DESCRIPTION: u32 = 1;
 const PACKET: u32 = 2; // obsolete
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
+
+/// Bytes of a block before what its kind determines, its byte-order magic included if it begins a section.
+const BLOCK_HEADER: usize = 12;
+/// Bytes of a block before its packet, at most.
+pub(super) const HEAD: usize = 28;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const OPTION_TSRESOL: u16 = 9;
@@ -69,10 +76,11 @@ impl Interface {
 }
 
 /// A pcapng file at the current section.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PcapNg {
     order: ByteOrder,
-    interfaces: Vec<Interface>,
+    /// Shared with clones, which read ahead.
+    interfaces: Arc<Vec<Interface>>,
     /// Simple Packet Blocks carry no time; they get the time of the previous packet.
     last_timestamp: Nanoseconds,
     /// A block without packets that is being skipped, and its bytes left.
@@ -87,20 +95,57 @@ struct Block {
     offset: u64,
 }
 
+/// What begins at a place of a file.
+pub(super) enum Begun {
+    Packet(Record),
+    /// A section or an interface, of so many bytes.
+    Description(usize),
+    /// A block that holds neither, of so many bytes.
+    Other(usize),
+}
+
+impl Block {
+    /// Checks that it is not longer than what is buffered at once.
+    fn check_length(&self) -> Result<(), Fault> {
+        let len = self.len;
+        if len <= MAX_WINDOW {
+            return Ok(());
+        }
+        let what = format!("a block of {len} bytes is longer than the maximum, {MAX_WINDOW}");
+        damaged(self.offset, &what)
+    }
+
+    /// The damage of one that was passed over.
+    fn truncated_unread<T>(&self) -> Result<T, Fault> {
+        damaged(self.offset, &format!("the block of {} bytes is truncated", self.len))
+    }
+
+    /// The damage of one of which so many bytes are there.
+    fn truncated<T>(&self, there: usize) -> Result<T, Fault> {
+        let what = format!("the block is truncated: {there} of {} bytes", self.len);
+        damaged(self.offset, &what)
+    }
+}
+
 impl PcapNg {
     /// Whether a file that begins with `magic` is pcapng.
     pub(crate) fn recognizes(magic: [u8; 4]) -> bool {
         u32::from_le_bytes(magic) == SECTION_HEADER
     }
 
-    /// Reads the first section header.
-    pub(crate) fn open(bytes: &mut Bytes) -> Result<Self, Fault> {
-        let mut file = Self {
+    /// A file of which nothing has been read.
+    pub(super) fn before_the_first_section() -> Self {
+        Self {
             order: ByteOrder::Little,
-            interfaces: Vec::new(),
+            interfaces: Arc::default(),
             last_timestamp: Nanoseconds::default(),
             skipped: None,
-        };
+        }
+    }
+
+    /// Reads the first section header.
+    pub(crate) fn open(bytes: &mut Bytes) -> Result<Self, Fault> {
+        let mut file = Self::before_the_first_section();
         if let Some(block) = file.block(bytes)? {
             file.whole(bytes, &block)?;
             file.section(bytes.window(), &block)?;
@@ -136,11 +181,16 @@ impl PcapNg {
     /// Reads the next block's header; a section header sets the byte order.
     fn block(&mut self, bytes: &mut Bytes) -> Result<Option<Block>, Fault> {
         let offset = bytes.offset();
-        let head = bytes.ahead(12)?;
+        let head = bytes.ahead(BLOCK_HEADER)?;
+        self.block_of(head, offset)
+    }
+
+    /// The block that begins with `head` at `offset`; `None` at the end of the file.
+    fn block_of(&mut self, head: &[u8], offset: u64) -> Result<Option<Block>, Fault> {
         if head.is_empty() {
             return Ok(None);
         }
-        if head.len() < 12 {
+        if head.len() < BLOCK_HEADER {
             return damaged(offset, "the block header is truncated");
         }
         if self.order.u32(head, 0) == SECTION_HEADER {
@@ -162,22 +212,74 @@ impl PcapNg {
 
     /// Reads the whole block into the window, and checks its second length.
     fn whole(&self, bytes: &mut Bytes, block: &Block) -> Result<(), Fault> {
-        let len = block.len;
-        if len > MAX_WINDOW {
-            return damaged(
-                block.offset,
-                &format!("a block of {len} bytes is longer than the maximum, {MAX_WINDOW}"),
-            );
+        block.check_length()?;
+        let there = bytes.ahead(block.len)?;
+        self.check_whole(there, block)
+    }
+
+    /// Checks that all bytes of a block are `there`, and its second length.
+    fn check_whole(&self, there: &[u8], block: &Block) -> Result<(), Fault> {
+        if there.len() < block.len {
+            return block.truncated(there.len());
         }
-        let there = bytes.ahead(len)?;
-        if there.len() < len {
-            let there = there.len();
-            return damaged(
-                block.offset,
-                &format!("the block is truncated: {there} of {len} bytes"),
-            );
+        check_second_length(self.order.u32(there, block.len - 4), block)
+    }
+
+    /// What begins with `head`, of [`HEAD`] bytes unless the file ends, at `offset`: for a reader that does not
+    /// read packets with their blocks. `None` at the end of the file.
+    pub(super) fn begin(&mut self, head: &[u8], offset: u64) -> Result<Option<Begun>, Fault> {
+        let Some(block) = self.block_of(head, offset)? else { return Ok(None) };
+        Ok(Some(match block.kind {
+            ENHANCED_PACKET | PACKET | SIMPLE_PACKET => {
+                block.check_length()?;
+                if head.len() < block.len.min(HEAD) {
+                    return block.truncated(head.len());
+                }
+                Begun::Packet(self.packet(head, &block)?)
+            }
+            SECTION_HEADER | INTERFACE_DESCRIPTION => {
+                block.check_length()?;
+                Begun::Description(block.len)
+            }
+            _ => Begun::Other(block.len),
+        }))
+    }
+
+    /// Takes over the description that [begins](Self::begin) at `offset`, whose bytes are `there`.
+    pub(super) fn describe(&mut self, there: &[u8], offset: u64) -> Result<(), Fault> {
+        let Some(block) = self.block_of(there, offset)? else { return Ok(()) };
+        self.check_whole(there, &block)?;
+        match block.kind {
+            SECTION_HEADER => self.section(there, &block),
+            _ => self.interface(there, &block),
         }
-        check_second_length(self.order.u32(there, len - 4), block)
+    }
+
+    /// Checks the last four bytes, `end`, of a block of `len` bytes at `offset`, of which the file has `there`.
+    pub(super) fn check_end(
+        &self,
+        (len, there): (usize, usize),
+        end: &[u8],
+        offset: u64,
+    ) -> Result<(), Fault> {
+        let block = Block { kind: ENHANCED_PACKET, len, offset };
+        if there < len {
+            return block.truncated(there);
+        }
+        check_second_length(self.order.u32(end, 0), &block)
+    }
+
+    /// The same for one that [holds neither](Begun::Other) a packet nor a description.
+    pub(super) fn check_end_of_other(
+        &self,
+        (len, there): (usize, usize),
+        end: &[u8],
+        offset: u64,
+    ) -> Result<(), Fault> {
+        if there < len {
+            return Block { kind: 0, len, offset }.truncated_unread();
+        }
+        self.check_end((len, there), end, offset)
     }
 
     /// Skips the block, of any length, that holds no packet.
@@ -187,8 +289,7 @@ impl PcapNg {
         let block = *block;
         self.skipped = None;
         if !whole {
-            let what = format!("the block of {} bytes is truncated", block.len);
-            return damaged(block.offset, &what);
+            return block.truncated_unread();
         }
         check_second_length(self.order.u32(bytes.window(), 0), &block)?;
         bytes.consume(4);
@@ -204,7 +305,7 @@ impl PcapNg {
             let what = format!("unknown pcapng version {major}.{minor}; expected 1.x");
             return damaged(block.offset, &what);
         }
-        self.interfaces.clear();
+        self.interfaces = Arc::default();
         Ok(())
     }
 
@@ -232,7 +333,7 @@ impl PcapNg {
                 _ => {}
             }
         }
-        self.interfaces.push(interface);
+        Arc::make_mut(&mut self.interfaces).push(interface);
         Ok(())
     }
 

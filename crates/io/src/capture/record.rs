@@ -38,8 +38,16 @@ pub(crate) struct Record {
     pub(crate) total: usize,
 }
 
-#[derive(Debug)]
-enum Format {
+impl Record {
+    /// Whether it is laid out as `other`: its packet begins at the same place of it, and both are as long.
+    pub(super) fn has_layout_of(&self, other: &Self) -> bool {
+        (self.link, self.start, self.len, self.total)
+            == (other.link, other.start, other.len, other.total)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Format {
     Pcap(Pcap),
     PcapNg(PcapNg),
 }
@@ -117,7 +125,7 @@ impl Reader {
     }
 
     /// The format, or what was found instead of one.
-    fn format(bytes: &mut Bytes) -> Result<Result<Format, String>, Fault> {
+    pub(super) fn format(bytes: &mut Bytes) -> Result<Result<Format, String>, Fault> {
         let first = bytes.ahead(4)?;
         match first.first_chunk().copied() {
             Some(magic) if Pcap::recognizes(magic) => Ok(Ok(Format::Pcap(Pcap::open(bytes)?))),
@@ -244,7 +252,8 @@ impl Reader {
     }
 }
 
-fn in_file(path: &Path, fault: Fault) -> IoError {
+/// The fault of the file at `path`.
+pub(super) fn in_file(path: &Path, fault: Fault) -> IoError {
     match fault {
         Fault::Damaged { offset, what } => IoError::Damaged { path: path.into(), offset, what },
         Fault::Io(source) => IoError::File { path: path.into(), source },

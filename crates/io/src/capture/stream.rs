@@ -1,13 +1,14 @@
 //! A file that is read from its start to its end, without waiting for what a pipe does not hold yet.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, IoSliceMut, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use rustix::io::preadv;
 use thalweg_source::outside;
 use thalweg_source::poll::is_hung_up;
 
@@ -112,6 +113,18 @@ impl Stream {
     pub(super) fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         match &self.0.file {
             Hold::Descriptor(file) => file.read_at(bytes, at),
+            Hold::Name(..) | Hold::Listener(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The same into several parts, one after the other.
+    pub(super) fn read_scattered_at(
+        &self,
+        parts: &mut [IoSliceMut<'_>],
+        at: u64,
+    ) -> io::Result<usize> {
+        match &self.0.file {
+            Hold::Descriptor(file) => Ok(preadv(file, parts, at)?),
             Hold::Name(..) | Hold::Listener(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }

@@ -12,6 +12,7 @@ use super::*;
 use crate::port::{Input, IoError, Output};
 
 mod claimed;
+mod direct;
 
 type Packets = Vec<(Vec<u8>, u32, u64)>;
 
