@@ -236,19 +236,21 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// Packets of captures are copied once from what was read into frames, unless they are read there, and once from
-/// frames into what is written. In between, they stay where they are.
+/// Packets of captures are copied once from what was read into frames, and once from frames into what is
+/// written, or not at all. In between, they stay where they are.
 #[test]
 fn packets_of_captures_are_worked_on_where_they_were_read() {
+    const ZERO_COPY: &str = "zero_copy = true\n";
     for (name, more, copied) in [
-        ("a capture", "", PACKETS),
-        ("a capture in memory", "memory = true\n", PACKETS),
-        ("a capture without a copy", "zero_copy = true\n", 0),
+        ("a capture", ["", ""], [PACKETS; 2]),
+        ("a capture in memory", ["memory = true\n", ""], [PACKETS; 2]),
+        ("a capture without a copy", [ZERO_COPY; 2], [0, 0]),
     ] {
         let folder = folder();
-        let ports =
-            format!("[input.in]\ncapture = 'in.pcap'\n{more}[output.out]\ncapture = 'out.pcap'\n");
-        let copied = [copied, PACKETS];
+        let [input, output] = more;
+        let ports = format!(
+            "[input.in]\ncapture = 'in.pcap'\n{input}[output.out]\ncapture = 'out.pcap'\n{output}"
+        );
         let medium = Medium { name, ports: &ports, place: HEADROOM, copied, is_mapped: false };
         let out = folder.path().join("out.pcap");
         pass(folder.path(), &medium, wait, Some(&|| read(&out)));
@@ -281,6 +283,12 @@ fn captures_whose_packets_are_copied_are_refused_with_zero_copy() {
         assert!(error.contains(&format!("chain.toml:{why}")), "{input}: {error}");
         assert!(error.contains("expected one capture that is not compressed"), "{error}");
     }
+    let written = "[input.a]\ncapture = 'in.pcap'\n[output.o]\ncapture = 'o.pcap.gz'\nzero_copy = true\n\
+                   [[route]]\npath = ['ingress', 'o']\n";
+    write(f, "chain.toml", written);
+    let refused = command(f, &["check", "chain.toml"]).output().unwrap();
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(error.contains("5:13: packets of a compressed file are copied"), "{error}");
     // A filter that a run adds has its packets copied.
     write(f, "chain.toml", &chain("capture = 'in.pcap'"));
     for (more, copied) in [(&[][..], 0), (&["--filter", "udp"], PACKETS), (&["--loop", "2"], 0)] {

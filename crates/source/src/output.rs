@@ -6,7 +6,7 @@
 //! are not locked.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -66,7 +66,16 @@ impl Growing {
         bytes: &[u8],
         whole: impl FnOnce(usize) -> usize,
     ) -> Result<(), Incomplete> {
-        let (accepted, result) = self.writer.write_counted(bytes);
+        self.append_parts(&mut [IoSlice::new(bytes)], whole)
+    }
+
+    /// Appends `parts`; see [`OutputFile::append_parts`].
+    fn append_parts(
+        &mut self,
+        parts: &mut [IoSlice<'_>],
+        whole: impl FnOnce(usize) -> usize,
+    ) -> Result<(), Incomplete> {
+        let (accepted, result) = self.writer.write_counted(parts);
         let kept = if result.is_ok() { accepted } else { whole(accepted) };
         if self.writer.is_regular() && kept < accepted {
             // This fails only where the write would have failed before its first byte.
@@ -189,6 +198,18 @@ impl OutputFile {
             return Ok(()); // nothing for the reader of a named pipe to wait for
         }
         self.begin(&mut state)?.append(bytes, whole)
+    }
+
+    /// The same with the bytes of `parts`, one after the other, of which some must be there.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_parts(
+        &self,
+        parts: &mut [IoSlice<'_>],
+        whole: impl FnOnce(usize) -> usize,
+    ) -> Result<(), Incomplete> {
+        self.begin(&mut self.state())?.append_parts(parts, whole)
     }
 
     /// The open file, emptied if this is its first use.

@@ -1,7 +1,7 @@
 //! Writing to files whose reader may be slow or absent.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -126,13 +126,24 @@ impl PatientWriter {
         &mut self.file
     }
 
-    /// Writes all of `bytes`; returns the number that the file accepted before an error.
-    pub(crate) fn write_counted(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
+    /// Writes all `parts`, one after the other; returns the number of bytes that the file accepted before an
+    /// error.
+    pub(crate) fn write_counted(
+        &mut self,
+        mut parts: &mut [IoSlice<'_>],
+    ) -> (usize, io::Result<()>) {
         let mut done = 0;
-        while done < bytes.len() {
-            match self.write(&bytes[done..]) {
+        // Also passes over empty ones.
+        IoSlice::advance_slices(&mut parts, 0);
+        while let Some(first) = parts.first() {
+            let written =
+                if self.is_regular { self.file.write_vectored(parts) } else { self.write(first) };
+            match written {
                 Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
-                Ok(n) => done += n,
+                Ok(n) => {
+                    done += n;
+                    IoSlice::advance_slices(&mut parts, n);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return (done, Err(error)),
             }

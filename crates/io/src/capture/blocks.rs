@@ -75,6 +75,23 @@ pub(super) fn packet(out: &mut Vec<u8>, packet: Packet<'_>) {
     });
 }
 
+/// The bytes of a packet's block before those of the packet, which has `len` and no more than itself in the block.
+pub(super) fn before_packet(out: &mut Vec<u8>, time: Nanoseconds, len: usize, wire_len: u32) {
+    let [high, low] = halves(time);
+    words(out, &[ENHANCED_PACKET, whole(len), 0, high, low, len as u32, wire_len]);
+}
+
+/// The bytes of that block after it.
+pub(super) fn after_packet(out: &mut Vec<u8>, len: usize) {
+    out.extend_from_slice(&[0; 3][..len.next_multiple_of(4) - len]);
+    words(out, &[whole(len)]);
+}
+
+/// The bytes of that block.
+fn whole(len: usize) -> u32 {
+    32 + len.next_multiple_of(4) as u32
+}
+
 /// How many packets are not in the file, with a comment.
 pub(super) fn statistics(
     out: &mut Vec<u8>,

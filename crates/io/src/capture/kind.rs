@@ -39,7 +39,7 @@ pub const KIND: Kind = Kind {
         build: build_input,
     }),
     output: Some(Side {
-        keys: &["capture"],
+        keys: &["capture", "zero_copy"],
         instead: &[],
         options: || schema_for!(OutputOptions),
         build: build_output,
@@ -92,6 +92,9 @@ struct OutputOptions {
     /// tcp://HOST:PORT?listen.
     #[schemars(with = "String")]
     capture: Spanned<String>,
+    /// Write packets from their frames, without a copy of this program; not into a compressed file.
+    #[schemars(with = "Option<bool>", extend("default" = false))]
+    zero_copy: Option<Spanned<bool>>,
 }
 
 /// A time in the form of RFC 3339, or seconds since 1970.
@@ -135,6 +138,13 @@ fn build_input(section: &Section<'_>) -> Result<Box<dyn InputBlueprint>, Vec<Sou
     if errors.is_empty() { Ok(Box::new(source)) } else { Err(errors) }
 }
 
+/// Why 'zero_copy' is no option of a compressed file.
+const COMPRESSED: &str = "packets of a compressed file are copied";
+
+fn is_compressed(form: Option<&str>) -> bool {
+    form.is_some_and(|form| form.contains("gzip"))
+}
+
 /// What keeps packets of `origin`, of this form, from being received without a copy, as 'zero_copy' at `span` wants:
 /// what they come from, or another key that is set.
 fn check_zero_copy(
@@ -148,8 +158,8 @@ fn check_zero_copy(
         format!("with '{key}', packets are copied")
     } else if !is_one || form.is_none() {
         "'zero_copy' is for one file".into()
-    } else if form.is_some_and(|form| form.contains("gzip")) {
-        "packets of a compressed file are copied".into()
+    } else if is_compressed(form) {
+        COMPRESSED.into()
     } else {
         return None;
     };
@@ -281,17 +291,25 @@ impl Origin {
 
 /// An output that writes a capture.
 #[derive(PartialEq)]
-enum CaptureTarget {
+struct CaptureTarget {
+    to: Destination,
+    zero_copy: bool,
+}
+
+#[derive(PartialEq)]
+enum Destination {
     File(PathBuf),
     Peer(Peer),
 }
 
 fn build_output(section: &Section<'_>) -> Result<Box<dyn OutputBlueprint>, Vec<SourceError>> {
-    let OutputOptions { capture } = section.parse()?;
+    let OutputOptions { capture, zero_copy } = section.parse()?;
     let (name, span) = (&**capture.get_ref(), capture.span());
+    let said = zero_copy.filter(|zero_copy| *zero_copy.get_ref()).map(|said| said.span());
+    let zero_copy = said.is_some();
     if Endpoint::is_meant(name) {
         let peer = Peer::parse(section, name, span).map_err(|error| vec![error])?;
-        return Ok(Box::new(CaptureTarget::Peer(peer)));
+        return Ok(Box::new(CaptureTarget { to: Destination::Peer(peer), zero_copy }));
     }
     let path = if name == STANDARD { STANDARD_OUTPUT.into() } else { section.resolve(name) };
     section.writes(&path, span.clone());
@@ -300,14 +318,20 @@ fn build_output(section: &Section<'_>) -> Result<Box<dyn OutputBlueprint>, Vec<S
     if let Some((message, expected)) = misplaced(&path).or_else(unknown) {
         return Err(vec![section.error(span, message, expected)]);
     }
-    Ok(Box::new(CaptureTarget::File(path)))
+    if let Some(said) = said
+        && is_compressed(CaptureOutput::form(&path).as_deref())
+    {
+        let expected = "a capture that is not compressed, or no 'zero_copy'";
+        return Err(vec![section.error(said, COMPRESSED, expected)]);
+    }
+    Ok(Box::new(CaptureTarget { to: Destination::File(path), zero_copy }))
 }
 
 impl PortBlueprint for CaptureTarget {
     fn describe(&self) -> String {
-        match self {
-            Self::File(path) => path.display().to_string(),
-            Self::Peer(peer) => peer.to_string(),
+        match &self.to {
+            Destination::File(path) => path.display().to_string(),
+            Destination::Peer(peer) => peer.to_string(),
         }
     }
 
@@ -320,22 +344,26 @@ impl PortBlueprint for CaptureTarget {
     }
 
     fn mode(&self) -> Option<String> {
-        match self {
-            Self::File(path) => CaptureOutput::form(path),
-            Self::Peer(_) => Some("pcapng".into()),
-        }
+        let form = match &self.to {
+            Destination::File(path) => CaptureOutput::form(path)?,
+            Destination::Peer(_) => "pcapng".into(),
+        };
+        Some(if self.zero_copy { format!("{form}, zero copy") } else { form })
     }
 }
 
 impl OutputBlueprint for CaptureTarget {
     fn open(&self, opening: &OutputOpening<'_>) -> Result<Opened<dyn Output>, IoError> {
-        let output = match self {
-            Self::File(path) => CaptureOutput::claim(path, opening.stop)?,
-            Self::Peer(peer) => {
+        let mut output = match &self.to {
+            Destination::File(path) => CaptureOutput::claim(path, opening.stop)?,
+            Destination::Peer(peer) => {
                 let connection = peer.receiver(opening.stop)?;
                 CaptureOutput::connected(&peer.path(), connection, opening.stop)
             }
         };
+        if self.zero_copy {
+            output = output.without_copies();
+        }
         Ok(Opened::single(Box::new(output), self.mode()))
     }
 }

@@ -10,12 +10,13 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::path::Path;
 
+use arrayvec::ArrayVec;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use thalweg_packet::{Batch, DropCounts, DropReason, Lanes, Nanoseconds};
+use thalweg_packet::{BATCH, Batch, DropCounts, DropReason, Lanes, Nanoseconds};
 use thalweg_source::{Incomplete, OutputFile, Stop};
 
 use super::blocks;
@@ -27,6 +28,9 @@ const MEMBER: usize = 64 * 1024;
 
 /// The error of an output that had one before.
 const STOPPED: &str = "writing stopped after an earlier error";
+
+/// The most bytes of a record without its packet.
+const RECORD: usize = 35;
 
 /// The smallest size of a memory page.
 const PAGE: u64 = 4096;
@@ -80,22 +84,30 @@ impl Format {
     }
 
     fn append(self, buffer: &mut Vec<u8>, packet: &[u8], wire_len: u32, time: Nanoseconds) {
+        self.before(buffer, packet.len(), wire_len, time);
+        buffer.extend_from_slice(packet);
+        self.after(buffer, packet.len());
+    }
+
+    /// What is before a packet of `len` bytes in its record.
+    fn before(self, buffer: &mut Vec<u8>, len: usize, wire_len: u32, time: Nanoseconds) {
         match self {
             Self::Pcap => {
                 // Seconds have 32 bits: until the year 2106.
                 let (seconds, nanoseconds) = time.split();
                 let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-                for word in [seconds, nanoseconds, packet.len() as u32, wire_len] {
+                for word in [seconds, nanoseconds, len as u32, wire_len] {
                     buffer.extend_from_slice(&word.to_le_bytes());
                 }
-                buffer.extend_from_slice(packet);
             }
-            Self::PcapNg => {
-                let (bytes, comment) = (packet, "");
-                let packet =
-                    blocks::Packet { interface: 0, time, bytes, wire_len, comment, missing: 0 };
-                blocks::packet(buffer, packet);
-            }
+            Self::PcapNg => blocks::before_packet(buffer, time, len, wire_len),
+        }
+    }
+
+    /// What is after it.
+    fn after(self, buffer: &mut Vec<u8>, len: usize) {
+        if self == Self::PcapNg {
+            blocks::after_packet(buffer, len);
         }
     }
 }
@@ -120,6 +132,8 @@ pub struct CaptureOutput {
     written: u64,
     /// Packets that were copied into the buffer.
     copied: u64,
+    /// Whether packets are written from their frames.
+    is_direct: bool,
     failed: bool,
 }
 
@@ -186,8 +200,17 @@ impl CaptureOutput {
             pending: Vec::new(),
             written: 0,
             copied: 0,
+            is_direct: false,
             failed: false,
         }
+    }
+
+    /// The same without a copy: packets are written from where they are, with each call of
+    /// [`send`](Output::send). Those of a compressed file are copied.
+    #[must_use]
+    pub fn without_copies(mut self) -> Self {
+        self.is_direct = !self.gzip;
+        self
     }
 
     /// Adds one Ethernet packet that had `wire_len` bytes on the wire.
@@ -219,6 +242,54 @@ impl CaptureOutput {
         self.pending.push(Pending { end: self.buffer.len(), len: packet.len() });
         let due = if self.gzip { self.member_is_full() } else { self.page_is_full(before) };
         due.map_or(Ok(()), |due| self.write_out(due))
+    }
+
+    /// Writes packets from their frames, after what is in the buffer; returns those that are in the file.
+    fn write_direct(
+        &mut self,
+        batch: &Batch,
+        lanes: Lanes,
+        drops: &mut DropCounts,
+    ) -> Result<Lanes, OutputFailure> {
+        let mut heads = Vec::with_capacity(RECORD * BATCH);
+        let mut ends = ArrayVec::<_, BATCH>::new();
+        for lane in lanes {
+            let (packet, time) = (batch.bytes(lane), batch.meta.captured(lane));
+            let wire_len = batch.meta.wire_len[lane].max(packet.len() as u32);
+            self.format.before(&mut heads, packet.len(), wire_len, time);
+            let before = heads.len();
+            self.format.after(&mut heads, packet.len());
+            ends.push((before, heads.len()));
+        }
+        let mut parts = ArrayVec::<_, { 1 + 3 * BATCH }>::new();
+        parts.push(IoSlice::new(&self.buffer));
+        let (mut start, mut length) = (0, self.buffer.len());
+        let mut records = ArrayVec::<_, BATCH>::new();
+        for (lane, (before, after)) in lanes.into_iter().zip(&ends) {
+            let packet = batch.bytes(lane);
+            let record = [&heads[start..*before], packet, &heads[*before..*after]];
+            length += record.map(<[u8]>::len).iter().sum::<usize>();
+            records.push(length);
+            parts.extend(record.map(IoSlice::new));
+            start = *after;
+        }
+        let buffered = self.buffer.len();
+        let whole = |n: usize| match records.iter().take_while(|end| **end <= n).last() {
+            Some(end) => *end,
+            None if n >= buffered => buffered,
+            None => 0,
+        };
+        let written = self.file.append_parts(&mut parts, whole);
+        let kept = written.as_ref().map_or_else(|incomplete| incomplete.kept, |()| length);
+        drop(parts);
+        self.buffer.clear();
+        self.written += kept as u64;
+        let Err(Incomplete { error, .. }) = written else { return Ok(lanes) };
+        self.failed = true;
+        let whole = records.partition_point(|end| *end <= kept);
+        let sent: Lanes = lanes.into_iter().take(whole).collect();
+        drops.add(DropReason::OutputFailed, lanes.without(sent).count() as u64);
+        Err(OutputFailure { error: self.error(error), sent, lost: Lost::default() })
     }
 
     /// The length of the buffer, if that is enough for a gzip member.
@@ -296,6 +367,10 @@ impl Output for CaptureOutput {
         if self.failed {
             drops.add(DropReason::OutputFailed, lanes.count() as u64);
             return Ok(Lanes::NONE); // the failure was reported
+        }
+        // What else was written before goes first.
+        if self.is_direct && !lanes.is_empty() && self.pending.is_empty() {
+            return self.write_direct(batch, lanes, drops);
         }
         let mut sent = Lanes::NONE;
         for lane in lanes {
