@@ -19,8 +19,6 @@ use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Pool};
 
 /// The batches that a worker receives at once.
 const BATCHES: usize = 4;
-/// Their packets.
-const BURST: usize = BATCHES * BATCH;
 
 /// The cycles of a burst: in the input, to copy claimed packets into their frames, and to read blocks
 /// of the file ahead.

@@ -257,11 +257,20 @@ fn limited(folder: &Path, blocks: u32, arguments: &str) -> Output {
 
 #[test]
 fn a_full_disk_holds_the_packets_that_the_report_counts() {
-    for name in ["out.pcap", "out.pcapng", "out.pcap.gz", "out.pcapng.gz"] {
+    let zero_copy = "\nzero_copy = true";
+    for (name, more) in [
+        ("out.pcap", ""),
+        ("out.pcapng", ""),
+        ("out.pcap.gz", ""),
+        ("out.pcapng.gz", ""),
+        ("out.pcap", zero_copy),
+        ("out.pcapng", zero_copy),
+    ] {
         for workers in ["1", "2"] {
             let folder = folder("");
             let path = folder.path();
-            write(path, "chain.toml", &chain("").replace("out.pcap", name));
+            let named = chain("").replace("'out.pcap'", &format!("'{name}'{more}"));
+            write(path, "chain.toml", &named);
             succeeds(path, &["gen", "in.pcap", "--packets", "5000", "--size", "64-300"]);
             let arguments = format!("run chain.toml --json --workers {workers}");
             let output = limited(path, 301, &arguments);
