@@ -50,8 +50,8 @@ fn unknown_keys_at_every_level() {
     );
     assert_eq!(
         mistakes[1],
-        "chain.toml:5:1: unknown field `sped`, expected one of `capture`, `loop`, `memory`, `pace`, \
-         `from`, `to`, `filter`: 'sped'; expected [input.NAME] with: capture, loop, memory, pace, from, \
+        "chain.toml:5:1: unknown field `sped`, expected one of `capture`, `loop`, `memory`, `zero_copy`, `pace`, \
+         `from`, `to`, `filter`: 'sped'; expected [input.NAME] with: capture, loop, memory, zero_copy, pace, from, \
          to, filter"
     );
     assert_eq!(mistakes.len(), 2);

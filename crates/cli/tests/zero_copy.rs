@@ -296,7 +296,10 @@ fn captures_whose_packets_are_copied_are_refused_with_zero_copy() {
             continue;
         }
         let (report, code, error) = report(f, &[&["run", "chain.toml", "--json"], more].concat());
-        assert_eq!((code, &report["inputs"][0]["copied"]), (0, &json!(copied)), "{error}");
+        let input = &report["inputs"][0];
+        assert_eq!((code, &input["copied"]), (0, &json!(copied)), "{error}");
+        let mode = if copied == 0 { "pcap, zero copy" } else { "pcap" };
+        assert_eq!(input["mode"], mode, "{input}");
         assert_eq!(error.contains("with a filter, packets are copied"), copied > 0, "{error}");
     }
 }

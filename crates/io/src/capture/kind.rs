@@ -221,8 +221,15 @@ impl PortBlueprint for CaptureSource {
     }
 
     fn mode(&self) -> Option<String> {
+        self.mode_with(self.zero_copy)
+    }
+}
+
+impl CaptureSource {
+    /// How packets are received, by copies or with none.
+    fn mode_with(&self, zero_copy: bool) -> Option<String> {
         let in_memory = self.in_memory.then(|| "in memory".to_owned());
-        let zero_copy = self.zero_copy.then(|| "zero copy".to_owned());
+        let zero_copy = zero_copy.then(|| "zero copy".to_owned());
         let pace = self.pace.map(|pace| pace.to_string());
         let parts = [self.form.clone(), in_memory, zero_copy, pace].into_iter().flatten();
         let parts: Vec<_> = parts.collect();
@@ -254,7 +261,7 @@ impl InputBlueprint for CaptureSource {
         } else {
             Box::new(CaptureInput::over(records, selection, passes))
         };
-        Ok(Opened::single(input, self.mode()))
+        Ok(Opened::single(input, self.mode_with(false)))
     }
 
     fn times(&self) -> Option<TimeRange> {

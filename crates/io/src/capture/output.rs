@@ -6,7 +6,8 @@
 //!
 //! SIGKILL is harder, because Linux ends a write between two pages of the file
 //! when such a signal is pending. So a plain file is written page by page, and
-//! only a record that crosses a page boundary can be truncated.
+//! only a record that crosses a page boundary can be truncated. Without copies, each batch of packets is a
+//! write of its own, which crosses more of them.
 
 use std::ffi::OsStr;
 use std::fs::File;
