@@ -108,7 +108,8 @@ impl Cursor {
         self.read(parts, self.at + record.start as u64)
     }
 
-    /// Checks that `record`, the next one, is whole: by the size of the file where nothing else tells.
+    /// Checks that `record`, the next one, is whole. In pcap, where records have no mark at their end, the size of the
+    /// file decides.
     pub(super) fn check(&self, record: &Record) -> Result<(), Fault> {
         let (_, size) = self.file.position().unwrap_or_default();
         if matches!(self.format, Format::Pcap(_)) && self.at + record.total as u64 <= size {
@@ -154,7 +155,7 @@ impl Cursor {
         Ok((there as usize, last))
     }
 
-    /// Checks the end of the next block, of `len` bytes, of which so many are `there`, the last ones in `end`.
+    /// Checks the end of the next block of `len` bytes: the file has `there` bytes of it, and `end` are the last.
     fn check_end(&self, len: usize, there: usize, end: &[u8]) -> Result<(), Fault> {
         match &self.format {
             Format::PcapNg(pcapng) => {

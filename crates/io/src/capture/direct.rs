@@ -13,15 +13,14 @@ use thalweg_packet::{BATCH, Batch, DropCounts, Lanes, Nanoseconds};
 
 use super::bytes::Fault;
 use super::cursor::Cursor;
+use super::input::MOST_PASSED_OVER;
 use super::link::{ETHERNET, to_ethernet};
 use super::record::{Next, Record, in_file};
-use crate::intake::{Arrival, Intake, Measures, Taken, count};
+use crate::intake::{Intake, Measures, Taken, count};
 use crate::passes::Passes;
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 use crate::selection::{PassedOver, TimeRange};
 
-/// The most packets that a call passes over.
-const MOST_PASSED_OVER: u64 = 4096;
 /// Records with more than this behind their packet (comments) are read one by one.
 const MOST_BEHIND: usize = 64;
 
@@ -132,7 +131,7 @@ impl DirectInput {
 
     /// Counts `record`, which was taken in or dropped, if the capture does not hold its packet whole.
     fn count_truncated(&mut self, record: &Record) {
-        if (record.len as u64) < u64::from(record.wire_len) {
+        if record.is_truncated() {
             self.intake.count_truncated();
         }
     }
@@ -243,12 +242,7 @@ impl DirectInput {
         })?;
         let taken = match to_ethernet(record.link, &bytes) {
             Ok(converted) => {
-                let arrival = Arrival {
-                    header: converted.header(),
-                    rest: converted.rest(&bytes),
-                    wire_len: converted.wire_len(record.wire_len),
-                    timestamp: record.timestamp,
-                };
+                let arrival = record.arrival(&converted, &bytes);
                 let taken = self.intake.take(arrival, batch, drops, received);
                 if taken == Taken::Settled {
                     self.copied += 1;
@@ -266,52 +260,6 @@ impl DirectInput {
             self.advance(record, &[]);
         }
         Ok(taken == Taken::Settled)
-    }
-
-    /// Receives packets as [`Input::receive_until`] does.
-    fn fill(
-        &mut self,
-        batch: &mut Batch,
-        most: usize,
-        last: Nanoseconds,
-        drops: &mut DropCounts,
-    ) -> Result<Received, IoError> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        let mut received = Received::default();
-        // Dropped packets count as well, so that a call returns even if a capture holds no usable packet.
-        while !self.ended && self.failure.is_none() && received.packets < most && !batch.is_full() {
-            let taken = match self.next_record() {
-                Ok(Next::Record(record)) => {
-                    let left = most - received.packets;
-                    if received.packets > 0 && record.timestamp > last {
-                        break;
-                    }
-                    if record.link == ETHERNET {
-                        self.take(record, (left, last), batch, drops, &mut received)
-                    } else {
-                        self.copy(&record, batch, drops, &mut received)
-                    }
-                }
-                Ok(Next::Later) => Ok(false),
-                Ok(Next::End) => {
-                    self.ended = true;
-                    Ok(true)
-                }
-                Err(failure) => Err(failure),
-            };
-            match taken {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(failure) if received.packets == 0 => return Err(failure),
-                Err(failure) => self.failure = Some(failure),
-            }
-        }
-        self.look_ahead();
-        received.passed_over = std::mem::take(&mut self.passed_over);
-        received.ended = self.ended && self.failure.is_none();
-        Ok(received)
     }
 
     /// Looks up the packet after those received, for its time, which is that of a whole record.
@@ -360,7 +308,7 @@ impl Input for DirectInput {
         most: usize,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
-        self.fill(batch, most, FOREVER, drops)
+        self.receive_until(batch, most, FOREVER, drops)
     }
 
     fn receive_until(
@@ -370,7 +318,42 @@ impl Input for DirectInput {
         last: Nanoseconds,
         drops: &mut DropCounts,
     ) -> Result<Received, IoError> {
-        self.fill(batch, most, last, drops)
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let mut received = Received::default();
+        // Dropped packets count as well, so that a call returns even if a capture holds no usable packet.
+        while !self.ended && self.failure.is_none() && received.packets < most && !batch.is_full() {
+            let taken = match self.next_record() {
+                Ok(Next::Record(record)) => {
+                    let left = most - received.packets;
+                    if received.packets > 0 && record.timestamp > last {
+                        break;
+                    }
+                    if record.link == ETHERNET {
+                        self.take(record, (left, last), batch, drops, &mut received)
+                    } else {
+                        self.copy(&record, batch, drops, &mut received)
+                    }
+                }
+                Ok(Next::Later) => Ok(false),
+                Ok(Next::End) => {
+                    self.ended = true;
+                    Ok(true)
+                }
+                Err(failure) => Err(failure),
+            };
+            match taken {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(failure) if received.packets == 0 => return Err(failure),
+                Err(failure) => self.failure = Some(failure),
+            }
+        }
+        self.look_ahead();
+        received.passed_over = std::mem::take(&mut self.passed_over);
+        received.ended = self.ended && self.failure.is_none();
+        Ok(received)
     }
 
     fn upcoming(&self) -> Option<Nanoseconds> {

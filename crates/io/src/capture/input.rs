@@ -13,13 +13,13 @@ use super::record::{Next, Record};
 use super::records::Records;
 use super::selector::Selector;
 use crate::claims::{Claims, Shared};
-use crate::intake::{Arrival, Intake, Taken, count};
+use crate::intake::{Intake, Taken, count};
 use crate::passes::Passes;
 use crate::port::{FOREVER, Input, IoError, Received, Shortfall};
 use crate::selection::{PassedOver, Selection};
 
 /// The most packets that a call passes over.
-const MOST_PASSED_OVER: u64 = 4096;
+pub(super) const MOST_PASSED_OVER: u64 = 4096;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -161,12 +161,7 @@ impl CaptureInput {
                 return Taken::Settled;
             }
         };
-        let arrival = Arrival {
-            header: converted.header(),
-            rest: converted.rest(data),
-            wire_len: converted.wire_len(record.wire_len),
-            timestamp: record.timestamp,
-        };
+        let arrival = record.arrival(&converted, data);
         let shared = claims.and_then(|claims| Some((self.records.shared(record)?, claims)));
         let taken = match shared {
             Some((Shared { buffer, start }, claims)) => {
@@ -179,7 +174,7 @@ impl CaptureInput {
             }
             None => self.intake.take(arrival, batch, drops, received),
         };
-        if taken == Taken::Settled && (record.len as u64) < u64::from(record.wire_len) {
+        if taken == Taken::Settled && record.is_truncated() {
             self.intake.count_truncated();
         }
         taken

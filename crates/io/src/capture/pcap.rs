@@ -119,7 +119,7 @@ impl Pcap {
     }
 }
 
-/// The damage of a record of which so many bytes are there.
+/// Describes a record that is truncated: the file has `there` of its `captured` bytes.
 pub(super) fn truncated(there: usize, captured: usize) -> String {
     format!("the record is truncated: {there} of {captured} bytes")
 }

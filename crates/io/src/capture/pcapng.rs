@@ -98,9 +98,9 @@ struct Block {
 /// What begins at a place of a file.
 pub(super) enum Begun {
     Packet(Record),
-    /// A section or an interface, of so many bytes.
+    /// A section or an interface; the length of its block in bytes.
     Description(usize),
-    /// A block that holds neither, of so many bytes.
+    /// A block that holds neither; its length in bytes.
     Other(usize),
 }
 
@@ -115,12 +115,12 @@ impl Block {
         damaged(self.offset, &what)
     }
 
-    /// The damage of one that was passed over.
+    /// Returns that a block that was passed over is truncated.
     fn truncated_unread<T>(&self) -> Result<T, Fault> {
         damaged(self.offset, &format!("the block of {} bytes is truncated", self.len))
     }
 
-    /// The damage of one of which so many bytes are there.
+    /// Returns that it is truncated: the file has `there` bytes of it.
     fn truncated<T>(&self, there: usize) -> Result<T, Fault> {
         let what = format!("the block is truncated: {there} of {} bytes", self.len);
         damaged(self.offset, &what)

@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use thalweg_packet::Nanoseconds;
 
 use super::bytes::{Bytes, Fault};
+use super::link::Converted;
 use super::pcap::Pcap;
 use super::pcapng::PcapNg;
 use super::read_ahead::ReadAhead;
 use super::stream::{Stream, Upkeep};
 use crate::claims::Shared;
+use crate::intake::Arrival;
 use crate::port::IoError;
 
 /// The most bytes of one captured packet: libpcap's `MAXIMUM_SNAPLEN`.
@@ -39,6 +41,23 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Whether the capture holds less of the packet than was on the wire.
+    #[inline]
+    pub(super) fn is_truncated(&self) -> bool {
+        (self.len as u64) < u64::from(self.wire_len)
+    }
+
+    /// The packet, whose captured bytes are `data`, as Ethernet.
+    #[inline]
+    pub(super) fn arrival<'a>(&self, converted: &'a Converted, data: &'a [u8]) -> Arrival<'a> {
+        Arrival {
+            header: converted.header(),
+            rest: converted.rest(data),
+            wire_len: converted.wire_len(self.wire_len),
+            timestamp: self.timestamp,
+        }
+    }
+
     /// Whether it is laid out as `other`: its packet begins at the same place of it, and both are as long.
     pub(super) fn has_layout_of(&self, other: &Self) -> bool {
         (self.link, self.start, self.len, self.total)
