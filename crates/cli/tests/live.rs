@@ -165,7 +165,7 @@ fn over_a_wire(pause: bool) -> Option<u64> {
     let generate = ["gen", "in.pcapng", "--packets", "20000", "--vlan-share", "0.3"];
     let more = ["--ipv6", "0.3", "--malformed", "0.1", "--qinq-share", "0.5", "--sctp", "5"];
     support::succeeds(folder.path(), &[&generate[..], &more].concat());
-    let [before, behind] = if pause { ["kill -STOP $run", "kill -CONT $run"] } else { [":", ":"] };
+    let [before, behind] = if pause { ["halt $run", "kill -CONT $run"] } else { [":", ":"] };
     let script = format!(
         "{BETWEEN}\n$THALWEG run from.toml --json > from.json & run=$!\nopened 1\n{before}\n\
          $THALWEG run to.toml --json > to.json\n{behind}\n\

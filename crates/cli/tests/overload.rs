@@ -34,7 +34,7 @@ fn after_a_stop(workers: usize, pinned: &str) -> Option<(Value, [Value; 3])> {
          until ip link show near | grep -q 'state UP'; do sleep 0.1; done\n\
          $THALWEG run from.toml --workers {workers} --json > from.json & run=$!\n\
          until $THALWEG ctl report > early.json; do sleep 0.1; done 2> /dev/null\n\
-         kill -STOP $run\n$THALWEG run to.toml --json > to.json\nsleep 0.2\n\
+         halt $run\n$THALWEG run to.toml --json > to.json\nsleep 0.2\n\
          kill -CONT $run\n\
          for _ in $(seq 300); do\n\
              packets=$($THALWEG ctl report | sed -n 's/.*\"packets_in\": *\\([0-9]*\\).*/\\1/p')\n\

@@ -177,7 +177,7 @@ fn packets_that_a_device_has_no_room_for_are_counted() {
     let script = format!(
         "{MADE}$THALWEG run chain.toml --json > report.json & run=$!\nmade own\nsleep 0.3\n\
          ip link set own txqueuelen 10\n\
-         ip neigh add 192.0.2.9 lladdr 02:00:00:00:00:02 dev own\nkill -STOP $run\n\
+         ip neigh add 192.0.2.9 lladdr 02:00:00:00:00:02 dev own\nhalt $run\n\
          for n in $(seq 300); do echo $n > /dev/udp/192.0.2.9/9; done\nkill -CONT $run\nsleep 0.7\n\
          awk '$1 == \"own:\" {{ print $13 }}' /proc/net/dev\nkill -INT $run\nwait $run\n"
     );

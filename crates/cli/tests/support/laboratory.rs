@@ -11,9 +11,10 @@ use crate::support::write;
 
 /// `host NAME NUMBER [QUEUES]` makes an interface NAME that leads to a host NAME with the addresses
 /// 10.NUMBER.0.2 and fd0NUMBER::2; both ends have so many queues. `opened NUMBER` waits until that many packet
-/// sockets are bound, `redirected NUMBER` until that many interfaces have an XDP program. `pinged HOST COUNT ARGUMENTS...` pings from a host, and prints how many answers have
-/// arrived there: ping itself waits for the last one no longer than twice the longest round trip so far,
-/// which on a busy machine may be too short.
+/// sockets are bound, `redirected NUMBER` until that many interfaces have an XDP program. `halt PROCESS` stops a
+/// process and waits until no thread of it runs: kill(1) only sends the signal. `pinged HOST COUNT ARGUMENTS...`
+/// pings from a host, and prints how many answers have arrived there: ping itself waits for the last one no
+/// longer than twice the longest round trip so far, which on a busy machine may be too short.
 const PRELUDE: &str = r#"
 PATH=$PATH:/usr/sbin:/sbin
 mount -t tmpfs none /run
@@ -31,6 +32,10 @@ host() {
     ip -n $1 addr add fd0$2::2/64 dev eth0 nodad
     ip -n $1 route add default via 10.$2.0.1
     ip -n $1 route add default via fd0$2::1
+}
+halt() {
+    kill -STOP $1
+    while grep -h ^State: /proc/$1/task/*/status | grep -qv 'T (stopped)'; do sleep 0.01; done
 }
 answers() {
     ip netns exec $1 cat /proc/net/snmp /proc/net/snmp6 | awk '
