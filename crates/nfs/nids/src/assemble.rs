@@ -88,6 +88,10 @@ impl Ahead {
             let (payload, segment) = (texts.bytes[lane], &self.segments[lane]);
             let begin = end;
             let mut fresh = begin;
+            // Its turn may find a stream that is not there yet: then this is its place, not that of an
+            // earlier batch.
+            self.places[lane] =
+                Place { begin: begin as u32, fresh: begin as u32, end: begin as u32 };
             'connection: {
                 let Some(flow) = flows.at(slot).filter(|_| self.segmented.contains(lane)) else {
                     break 'connection;

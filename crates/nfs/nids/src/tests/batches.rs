@@ -128,6 +128,28 @@ fn packets(steps: &[Step], stamped: bool, verses: bool) -> Vec<Vec<u8>> {
     packets
 }
 
+/// The SYN before it has just begun the stream of a connection that was known without one.
+#[test]
+fn a_segment_without_data_has_none_of_an_earlier_batch() {
+    let rules =
+        "alert tcp any any -> any any (msg:\"x\"; content:\"needle in a haystack\"; sid:1;)\n";
+    let mut bench = Bench::new(rules, "");
+    bench.send(&[
+        segment_of(0, true, 2, 1000, 0, b""),
+        segment_of(0, false, 18, 5000, 1001, b""),
+        segment_of(0, true, 16, 1001, 5001, b""),
+        segment_of(1, true, 24, 900, 1, b"without a handshake"),
+    ]);
+    let data = [b'.'; 51];
+    bench.send(&[
+        segment_of(0, true, 16, 1001, 5001, b""),
+        segment_of(0, true, 24, 1001, 5001, &data),
+    ]);
+    bench.send(&[segment_of(1, true, 2, 1000, 0, b""), segment_of(1, true, 16, 1001, 5001, b"")]);
+    bench.send(&[segment_of(1, true, 24, 1001, 5001, b"a needle in a haystack")]);
+    assert_eq!(bench.sids(), [1]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(256)))]
     #[test]
