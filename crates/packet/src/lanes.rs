@@ -58,6 +58,13 @@ impl Lanes {
         if self.0 == 0 { None } else { Some(self.0.ilog2() as usize) }
     }
 
+    /// The lanes for which a condition holds: a loop without branches, that can be one of vectors.
+    #[inline(always)]
+    pub fn all_where(condition: impl Fn(usize) -> bool) -> Self {
+        let lanes = (0..BATCH).fold(0, |set, lane| set | u32::from(condition(lane)) << lane);
+        Self(lanes)
+    }
+
     /// How many lanes are in the set.
     #[inline]
     pub const fn count(self) -> usize {
@@ -75,6 +82,13 @@ impl Lanes {
     #[inline]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    /// The lanes in `self` that come before all in `others`.
+    #[must_use]
+    #[inline]
+    pub const fn before(self, others: Self) -> Self {
+        Self(self.0 & others.0.wrapping_sub(1) & !others.0)
     }
 
     /// The lanes in both sets.
@@ -139,6 +153,14 @@ impl ExactSizeIterator for LaneIter {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sets_are_made_of_conditions_and_of_other_sets() {
+        assert_eq!(Lanes::all_where(|lane| lane % 5 == 1), Lanes(0x8421_0842));
+        assert_eq!(Lanes(0b1011).before(Lanes(0b1100)), Lanes(0b11));
+        assert_eq!(Lanes(0b1011).before(Lanes(0b1)), Lanes::NONE);
+        assert_eq!(Lanes(0b1011).before(Lanes::NONE), Lanes(0b1011));
+    }
 
     #[test]
     fn iteration_visits_each_lane_once_in_order() {

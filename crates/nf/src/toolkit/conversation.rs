@@ -139,7 +139,7 @@ impl Conversation {
 
 /// A field that lies in one half of a word, by lane.
 #[inline(always)]
-fn column(batch: &Batch, Field { word, shift, bits }: Field) -> impl Fn(usize) -> u32 {
+pub fn column(batch: &Batch, Field { word, shift, bits }: Field) -> impl Fn(usize) -> u32 {
     let half = batch.keys().half(2 * usize::from(word) + usize::from(shift / u32::BITS as u8));
     debug_assert!(shift / u32::BITS as u8 == (shift + bits - 1) / u32::BITS as u8);
     let (shift, unused) = (shift % u32::BITS as u8, u32::BITS as u8 - bits);

@@ -7,7 +7,7 @@
 //! then ends as expected; otherwise it is searched by itself.
 
 use thalweg_packet::wire::ip_proto::{TCP, UDP};
-use thalweg_packet::{BATCH, Batch, Lanes};
+use thalweg_packet::{BATCH, Batch, Lanes, field};
 
 use super::arrival;
 use super::device;
@@ -17,9 +17,10 @@ use super::heads::Kind;
 use super::literals::Open;
 use super::quiet::{Before, Terms};
 use super::recent::Recent;
-use super::segment::Segment;
+use super::searched::Searched;
+use super::segment::{self, Segment};
 use super::stream::Stream;
-use thalweg_nf::toolkit::conversation::Conversation;
+use thalweg_nf::toolkit::conversation::{Conversation, column};
 use thalweg_nf::toolkit::flow_table::Slot;
 
 /// What is searched for the packets of a batch. Arrays are indexed by lane.
@@ -41,6 +42,19 @@ pub(super) struct Texts<'a> {
     pub(super) total: usize,
 }
 
+impl<'a> Texts<'a> {
+    /// Replaces the payloads of `lanes` by their texts, which lie one after the other in `text`.
+    #[inline(always)]
+    pub(super) fn join(&mut self, text: &'a [u8], lanes: Lanes) {
+        let mut rest = text;
+        for lane in lanes {
+            let len = self.known[lane] + self.bytes[lane].len();
+            (self.bytes[lane], rest) = rest.split_at_checked(len).unwrap_or_default();
+        }
+        (self.joined, self.are_joined) = (text, lanes);
+    }
+}
+
 /// Where the text of a packet that is joined lies: the end of its stream, then its payload.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
@@ -48,6 +62,13 @@ pub(super) struct Place {
     /// Where the payload begins.
     pub(super) fresh: u32,
     pub(super) end: u32,
+}
+
+impl Place {
+    #[inline]
+    pub(super) fn new(begin: usize, fresh: usize, end: usize) -> Self {
+        Self { begin: begin as u32, fresh: fresh as u32, end: end as u32 }
+    }
 }
 
 /// The results for a batch before its packets' turn; reused. Arrays are indexed by lane.
@@ -66,7 +87,6 @@ pub(super) struct Ahead {
     pub(super) segmented: Lanes,
     pub(super) continuing: Lanes,
     pub(super) flawless: Lanes,
-    pub(super) segments: [Segment; BATCH],
     /// Packets searched with the end of their stream, and those whose text is not known before their
     /// turn. All others are searched by themselves.
     pub(super) joined: Lanes,
@@ -74,6 +94,11 @@ pub(super) struct Ahead {
     /// Segments without data, of known connections.
     pub(super) bare: Lanes,
     pub(super) recent: Recent,
+    /// Plain segments that may be accepted [swiftly](Self::go_on_swiftly), and their sequence numbers.
+    pub(super) short: Lanes,
+    pub(super) sequences: [u32; BATCH],
+    /// The segments of all other packets with a TCP header.
+    segments: [Segment; BATCH],
     /// Where joined texts lie in `text`.
     pub(super) places: [Place; BATCH],
     /// Joined texts, one after the other, and room for more.
@@ -90,8 +115,8 @@ pub(super) struct Ahead {
     /// Segments that were accepted before their turn, and what each has changed.
     pub(super) taken: Lanes,
     pub(super) before: [Before; BATCH],
-    /// The number of the batch, not 0.
-    pub(super) number: u32,
+    /// The search of the batch.
+    pub(super) now: Searched,
 }
 
 #[cfg(test)]
@@ -113,8 +138,11 @@ impl Ahead {
         search: &mut Search,
     ) {
         let [of_tcp, of_others] = engine.needs.connections;
-        let mut texts =
-            if of_tcp { self.read::<true>(batch, lanes) } else { self.read::<false>(batch, lanes) };
+        let mut texts = if of_tcp {
+            self.read::<true>(batch, lanes, terms)
+        } else {
+            self.read::<false>(batch, lanes, terms)
+        };
         let tcp = texts.of_kinds[Kind::Tcp as usize];
         self.connected = Lanes::NONE;
         for (lanes, matter) in [(tcp, of_tcp), (lanes.without(tcp), of_others)] {
@@ -149,18 +177,27 @@ impl Ahead {
         }
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
         self.text = text;
-        self.settle(flows);
+        self.settle(flows, terms);
     }
 
     /// Reads the packets' payloads, and their `SEGMENTS` if these matter.
     #[inline(always)]
-    fn read<'b, const SEGMENTS: bool>(&mut self, batch: &'b Batch, lanes: Lanes) -> Texts<'b> {
+    fn read<'b, const SEGMENTS: bool>(
+        &mut self,
+        batch: &'b Batch,
+        lanes: Lanes,
+        terms: &Terms,
+    ) -> Texts<'b> {
         let mut texts = Texts::default();
+        self.short = Lanes::NONE;
+        (self.segmented, self.continuing, self.flawless) = Default::default();
+        let plain =
+            if SEGMENTS { self.read_plain(batch, lanes, terms, &mut texts) } else { Lanes::NONE };
         // Sums in registers: lane by lane, an array would wait for its own stores.
-        let (mut with_payload, mut tcp, mut udp, mut total) = (0, 0, 0, 0);
-        let (mut segmented, mut continuing, mut flawless) = (0, 0, 0);
-        let plain = batch.plain();
-        for lane in lanes {
+        let (mut with_payload, mut udp, mut total) = (texts.with_payload.0, 0, texts.total);
+        let (mut tcp, mut segmented) = (plain.0, plain.0);
+        let (mut continuing, mut flawless) = (self.continuing.0, self.flawless.0);
+        for lane in lanes.without(plain) {
             let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
             let payload = bytes.get(headers.payload.into()..headers.end.into()).unwrap_or(&[]);
             texts.bytes[lane] = payload;
@@ -170,25 +207,58 @@ impl Ahead {
                 continue;
             }
             tcp |= 1 << lane;
-            let is_plain = plain.contains(lane);
-            if SEGMENTS && (is_plain || headers.l4 != 0 && headers.has_transport(TCP)) {
-                let header = bytes.get(headers.l4.into()..headers.payload.into()).unwrap_or(&[]);
-                let segment = Segment::new(header);
+            if SEGMENTS && headers.l4 != 0 && headers.has_transport(TCP) {
+                let segment = Segment::of(batch, lane);
                 let is_whole = batch.meta.wire_len[lane] as usize <= bytes.len();
-                let is_flawless = is_plain || arrival::is_flawless(headers);
                 total += payload.len();
                 segmented |= 1 << lane;
-                flawless |= u32::from(is_whole && is_flawless) << lane;
+                flawless |= u32::from(is_whole && arrival::is_flawless(headers)) << lane;
                 continuing |= u32::from(segment.continues()) << lane;
                 self.segments[lane] = segment;
             }
         }
-        texts.with_payload = Lanes(with_payload);
-        texts.total = total;
+        (texts.with_payload, texts.total) = (Lanes(with_payload), total);
         texts.of_kinds = [tcp, udp, lanes.0 & !(tcp | udp)].map(Lanes);
         (self.segmented, self.continuing) = (Lanes(segmented), Lanes(continuing));
         self.flawless = Lanes(flawless);
         texts
+    }
+
+    /// Reads those that are known to be plain and of TCP; returns them.
+    #[inline(always)]
+    fn read_plain<'b>(
+        &mut self,
+        batch: &'b Batch,
+        lanes: Lanes,
+        terms: &Terms,
+        texts: &mut Texts<'b>,
+    ) -> Lanes {
+        let protocols = column(batch, field::NW_PROTO);
+        let plain = Lanes::all_where(|lane| protocols(lane) == u32::from(TCP));
+        let plain = plain.and(batch.plain()).and(lanes);
+        let (mut with_payload, mut short, mut total) = (0, 0, 0);
+        for lane in plain {
+            let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
+            let [l4, payload] = [headers.l4, headers.payload].map(usize::from);
+            let segment = bytes.get(l4..headers.end.into());
+            let parts = segment.and_then(|segment| segment.split_at_checked(payload - l4));
+            let (header, payload) = parts.unwrap_or_default();
+            texts.bytes[lane] = payload;
+            with_payload |= u32::from(!payload.is_empty()) << lane;
+            total += payload.len();
+            if payload.len() < terms.short {
+                short |= 1 << lane;
+                self.sequences[lane] = segment::sequence(header);
+            } else {
+                self.segments[lane] = Segment::new(header);
+            }
+        }
+        (texts.with_payload, texts.total, self.short) = (Lanes(with_payload), total, Lanes(short));
+        let (flags, lens) = (column(batch, field::TCP_FLAGS), batch.lens());
+        let continuing = Lanes::all_where(|lane| segment::flags_continue(flags(lane) as u8));
+        let whole = Lanes::all_where(|lane| batch.meta.wire_len[lane] <= u32::from(lens[lane]));
+        (self.continuing, self.flawless) = (continuing.and(plain), whole.and(plain));
+        plain
     }
 
     /// The packets that only continue their stream if that ends as expected, and that no rule may match
@@ -202,10 +272,10 @@ impl Ahead {
         self.any.or(self.seamed.and(self.open.before))
     }
 
-    /// In which batch the stream of a quiet packet is searched with it; 0 if a literal may have begun.
+    /// In which search the stream of a quiet packet is with it; in none if a literal may have begun.
     #[inline]
-    pub(super) fn searched(&self, lane: usize) -> u32 {
-        if self.open.after.contains(lane) { 0 } else { self.number }
+    pub(super) fn searched(&self, lane: usize) -> Searched {
+        if self.open.after.contains(lane) { Searched::NO } else { self.now }
     }
 
     /// The packets that have no defects other than of their checksums and their TTL.
@@ -213,10 +283,16 @@ impl Ahead {
         self.flawless
     }
 
-    /// The slot of the connection of a [quiet](Self::quiet) packet, and its segment.
+    /// The slot of the connection of a [quiet](Self::quiet) packet.
     #[inline]
-    pub(super) fn quiet_segment(&self, lane: usize) -> (Slot, &Segment) {
-        (Slot(self.slots[lane]), &self.segments[lane])
+    pub(super) fn quiet_slot(&self, lane: usize) -> Slot {
+        Slot(self.slots[lane])
+    }
+
+    /// The segment of a packet with a TCP header.
+    #[inline]
+    pub(super) fn segment_of(&self, batch: &Batch, lane: usize) -> Segment {
+        if self.short.contains(lane) { Segment::of(batch, lane) } else { self.segments[lane] }
     }
 
     /// The slot in which the connection of a packet was found.
@@ -235,8 +311,8 @@ impl Ahead {
         self.from_low.contains(lane)
     }
 
-    pub(super) fn segment(&self, lane: usize) -> Option<Segment> {
-        self.segmented.contains(lane).then_some(self.segments[lane])
+    pub(super) fn segment(&self, batch: &Batch, lane: usize) -> Option<Segment> {
+        self.segmented.contains(lane).then(|| self.segment_of(batch, lane))
     }
 
     /// The end of the stream that a packet was searched with.

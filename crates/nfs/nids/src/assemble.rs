@@ -10,14 +10,17 @@ use super::ahead::{Ahead, Place, Texts};
 use super::flows::Flows;
 use super::literals::Literals;
 use super::quiet::{Changed, Continuation, Terms};
+use super::searched::Searched;
 use super::segment::Segment;
 use super::stream::Stream;
-use super::tail::{MEMORY_STEP, copy};
+use super::swift::Swiftly;
+use super::tail::{MEMORY_STEP, TRIED, copy};
 
 /// Longer payloads are accepted at their turn: before it, their copies would evict from the cache what the
 /// search reads next. They are searched with all of the past that a literal may reach back into: that adds
 /// little to them.
-const LONG: usize = 128;
+pub(super) const LONG: usize = 128;
+const _: () = assert!(LONG <= TRIED);
 
 /// Puts the end of a stream at the beginning of `text`: a seam, or all that a literal may reach back into.
 /// Returns its length.
@@ -63,38 +66,43 @@ impl Ahead {
         let data = self.segmented.and(texts.with_payload);
         self.bare = self.segmented.and(self.known).without(data);
         let most = texts.total + data.count() * terms.reach;
-        if text.len() < most {
-            text.resize(most, 0);
-        }
-        self.number = self.number.checked_add(1).unwrap_or(1);
-        let (number, idle) = (self.number, flows.idle());
+        text.resize(text.len().max(most), 0);
+        self.now = self.now.next(terms.engine);
+        let (search, idle) = (self.now, flows.idle());
         let may_take = terms.takes() && flows.have_memory_for(texts.total + MEMORY_STEP * BATCH);
         // Sets in registers, from which the few are removed for which they do not hold.
         let mut taken =
             if may_take { self.continuing_plainly(batch, texts, terms) } else { Lanes::NONE };
-        let mut joined = data.without(self.resets(data));
+        let mut joined = data.without(self.resets(batch, data));
         let (mut seamed, mut blocked) = (joined, Changed::default());
         // A stream that begins here is searched at the packet's turn.
         let begins = |segment: &Segment| terms.midstream || segment.is_syn();
-        let mut unsearched = Lanes::NONE;
-        for lane in joined.without(self.known) {
-            joined.remove(lane);
-            unsearched.0 |= u32::from(begins(&self.segments[lane])) << lane;
-        }
-        let mut end = 0;
-        'lanes: for lane in self.known {
+        let unknown = joined.without(self.known).into_iter();
+        let mut unsearched: Lanes =
+            unknown.filter(|lane| begins(&self.segment_of(batch, *lane))).collect();
+        joined = joined.and(self.known);
+        let swift = taken.and(joined).and(self.short);
+        let (mut end, mut left) = (0, self.known);
+        while let Some(lane) = left.lowest() {
+            if swift.contains(lane) {
+                let run = left.before(left.without(swift));
+                let mut swiftly = Swiftly { flows, batch, texts, terms, idle, search, blocked };
+                let (rest, now) = self.go_on_swiftly(&mut swiftly, run, text, end);
+                end = now;
+                left = left.without(run).or(rest);
+                if rest != run {
+                    continue;
+                }
+            }
+            left.remove(lane);
             let slot = Slot(self.slots[lane]);
             let is_free = !blocked.may_have(slot);
-            let (payload, segment) = (texts.bytes[lane], &self.segments[lane]);
+            let (payload, segment) = (texts.bytes[lane], &self.segment_of(batch, lane));
             let begin = end;
             let mut fresh = begin;
-            // Its turn may find a stream that is not there yet: then this is its place, not that of an
-            // earlier batch.
-            self.places[lane] =
-                Place { begin: begin as u32, fresh: begin as u32, end: begin as u32 };
-            'connection: {
+            let is_taken = 'connection: {
                 let Some(flow) = flows.at(slot).filter(|_| self.segmented.contains(lane)) else {
-                    break 'connection;
+                    break 'connection false;
                 };
                 let to_server = flow.is_to_server(self.from_low.contains(lane));
                 let own = usize::from(!to_server);
@@ -102,17 +110,18 @@ impl Ahead {
                     let is_unsearched = joined.contains(lane) && begins(segment);
                     unsearched.0 |= u32::from(is_unsearched) << lane;
                     joined.remove(lane);
-                    break 'connection;
+                    break 'connection false;
                 };
                 let stream = &mut tracked.streams[own];
                 if joined.contains(lane) {
-                    let before = if is_free { None } else { self.segment_before(lane, joined) };
+                    let before =
+                        if is_free { None } else { self.segment_before(batch, lane, joined) };
                     let past = match before {
                         Some(place) => Some(again(place, text, begin, terms.reach)),
                         None if !stream.goes_on_at(segment.sequence) => None,
                         None => {
-                            let is_short = terms.seams && is_free && payload.len() <= LONG;
-                            let seam = stream.seam(terms.reach, number).filter(|_| is_short);
+                            let has_seam = terms.seams && is_free && payload.len() <= LONG;
+                            let seam = stream.seam(terms.reach, search).filter(|_| has_seam);
                             if seam.is_none() {
                                 seamed.remove(lane);
                             }
@@ -122,45 +131,41 @@ impl Ahead {
                     let Some(past) = past else {
                         unsearched.insert(lane);
                         joined.remove(lane);
-                        break 'connection;
+                        break 'connection false;
                     };
                     fresh += past;
                     end = fresh + payload.len();
                     copy(payload, &mut text[fresh..end]);
                     texts.known[lane] = fresh - begin;
                 }
-                self.places[lane] =
-                    Place { begin: begin as u32, fresh: fresh as u32, end: end as u32 };
                 let now = batch.meta.timestamp[lane];
                 let may_take = taken.contains(lane)
                     && is_free
-                    && payload.len() <= stream.room().min(LONG)
+                    && payload.len() <= LONG
+                    && stream.may_try(payload.len(), &terms.policy, search)
                     && now.since(flow.last) < idle;
                 if !may_take {
-                    break 'connection;
+                    break 'connection false;
                 }
                 self.before[lane] = flow.before(own);
                 let next =
-                    Continuation { to_server, segment, payload, past: None, searched: number };
-                if let Some((before, after)) = flow.go_on(&next, terms, now) {
-                    if before != after {
-                        flows.book_within(slot, before, after);
-                    }
-                    continue 'lanes;
+                    Continuation { to_server, segment, payload, past: None, searched: search };
+                let kept = flow.go_on(&next, terms, now);
+                if let Some((before, after)) = kept.filter(|(before, after)| before != after) {
+                    flows.book_within(slot, before, after);
                 }
+                kept.is_some()
+            };
+            // Also of a segment without a text: its turn may find a stream that is not there yet.
+            self.places[lane] = Place::new(begin, fresh, end);
+            if !is_taken {
+                taken.remove(lane);
+                blocked.add(Some(slot));
             }
-            taken.remove(lane);
-            blocked.add(Some(slot));
         }
         (self.joined, self.unknown, self.taken) = (joined, unsearched, taken);
         self.seamed = seamed.and(joined);
-        let text = &text[..end];
-        let mut rest = text;
-        for lane in joined {
-            let len = texts.known[lane] + texts.bytes[lane].len();
-            (texts.bytes[lane], rest) = rest.split_at_checked(len).unwrap_or_default();
-        }
-        (texts.joined, texts.are_joined) = (text, joined);
+        texts.join(&text[..end], joined);
     }
 
     /// The segments of known connections that continue their stream, in packets with which nothing is wrong;
@@ -178,9 +183,9 @@ impl Ahead {
 
     /// The resets among segments with `data`, which add nothing to their stream.
     #[inline(always)]
-    fn resets(&self, data: Lanes) -> Lanes {
+    fn resets(&self, batch: &Batch, data: Lanes) -> Lanes {
         let others = data.without(self.continuing).into_iter();
-        others.filter(|lane| self.segments[*lane].is_reset()).collect()
+        others.filter(|lane| self.segment_of(batch, *lane).is_reset()).collect()
     }
 
     /// A number of the stream of a packet whose connection was found.
@@ -192,37 +197,39 @@ impl Ahead {
     /// The place of the last segment in `joined` that is of the same stream as the segment in `lane`, if
     /// this one follows it.
     #[inline(never)]
-    fn segment_before(&self, lane: usize, joined: Lanes) -> Option<Place> {
+    fn segment_before(&self, batch: &Batch, lane: usize, joined: Lanes) -> Option<Place> {
         let number = self.stream_number(lane);
         let last =
             (0..lane).rev().find(|n| joined.contains(*n) && self.stream_number(*n) == number)?;
-        let (place, before) = (self.places[last], self.segments[last].sequence);
+        let sequence = |lane: usize| self.segment_of(batch, lane).sequence;
+        let (place, before) = (self.places[last], sequence(last));
         let next = before.wrapping_add(place.end - place.fresh);
-        (next == self.segments[lane].sequence).then_some(place)
+        (next == sequence(lane)).then_some(place)
     }
 
     /// Undoes what was accepted, but need not have been by the search, and what followed in the same
     /// connections.
     #[inline]
-    pub(super) fn settle(&mut self, flows: &mut Flows) {
+    pub(super) fn settle(&mut self, flows: &mut Flows, terms: &Terms) {
         let unclear = self.taken.and(self.unclear());
         for lane in self.taken.and(self.open.after).without(unclear) {
             if let Some(flow) = flows.at(Slot(self.slots[lane])) {
                 let own = usize::from(!flow.is_to_server(self.from_low.contains(lane)));
                 if let Some(tracked) = flow.tracked.as_deref_mut() {
-                    tracked.streams[own].set_searched(0);
+                    tracked.streams[own].set_searched(Searched::NO);
                 }
             }
         }
         for lane in unclear {
             let slot = self.slots[lane];
             let later = self.taken.and(Lanes(u32::MAX << lane)).into_iter();
-            self.give_back(flows, later.filter(|n| self.slots[*n] == slot).collect());
+            let of_it = later.filter(|n| self.slots[*n] == slot).collect();
+            self.give_back(flows, of_it, terms);
         }
     }
 
     /// Undoes the acceptance of the packets of some lanes, after which their connections have no others.
-    pub(super) fn give_back(&mut self, flows: &mut Flows, lanes: Lanes) {
+    pub(super) fn give_back(&mut self, flows: &mut Flows, lanes: Lanes, terms: &Terms) {
         let mut left = lanes.and(self.taken);
         while let Some(lane) = left.highest() {
             left.remove(lane);
@@ -232,7 +239,7 @@ impl Ahead {
                 let own = usize::from(!flow.is_to_server(self.from_low.contains(lane)));
                 let place = self.places[lane];
                 let len = (place.end - place.fresh) as usize;
-                if let Some((before, after)) = flow.restore(own, len, self.before[lane]) {
+                if let Some((before, after)) = flow.restore(own, len, self.before[lane], terms) {
                     flows.book_within(slot, before, after);
                 }
             }

@@ -4,6 +4,7 @@
 //! the few without a pattern, are verified in full.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use sha2::{Digest, Sha256};
 use thalweg_packet::{BATCH, Batch, Lanes};
@@ -29,6 +30,9 @@ const WEAK: usize = 4;
 /// As many ports are few: they have little of the traffic.
 const FEW_PORTS: usize = 16;
 
+/// How many engines were made.
+static ENGINES: AtomicU32 = AtomicU32::new(0);
+
 /// All rules of an NF, ready for use.
 pub(super) struct Engine {
     /// In the order of evaluation.
@@ -51,6 +55,8 @@ pub(super) struct Engine {
     pub(super) reach: usize,
     /// Identifies this rule set, and so the meaning of rule numbers.
     pub(super) fingerprint: u64,
+    /// Another one for each engine, not 0, which repeats after 2^16 - 1 of them.
+    pub(super) number: u16,
     /// What a device reads to look for the patterns of payloads, once it does.
     pub(super) automaton: OnceLock<Automaton>,
 }
@@ -125,6 +131,7 @@ impl Engine {
             needs,
             reach,
             fingerprint,
+            number: (ENGINES.fetch_add(1, Ordering::Relaxed) % u32::from(u16::MAX)) as u16 + 1,
             automaton: OnceLock::new(),
         }
     }

@@ -10,6 +10,7 @@ use super::app::App;
 use super::arrival::Delivery;
 use super::open::Open;
 use super::receiver::{Ends, Reason, Target};
+use super::searched::Searched;
 use super::segment::Segment;
 use super::seldom::Seldom;
 use super::stream::Stream;
@@ -87,7 +88,7 @@ impl Tracked {
     /// Forgets what holds only as long as all segments are quiet.
     pub(super) fn wake(&mut self) {
         self.calm = Calm::default();
-        self.streams.iter_mut().for_each(|stream| stream.set_searched(0));
+        self.streams.iter_mut().for_each(|stream| stream.set_searched(Searched::NO));
     }
 }
 

@@ -146,7 +146,7 @@ impl Inspector {
             let later = self.ahead.taken.and(Lanes(u32::MAX << lane));
             if !later.is_empty() && flows.is_crowded() {
                 // What it evicts depends on the packets before it alone.
-                self.ahead.give_back(flows, later);
+                self.ahead.give_back(flows, later, &terms);
                 left = left.or(later);
             }
             if self.ahead.connected.contains(lane) {
@@ -190,16 +190,15 @@ impl Inspector {
         (lanes, quiet): (Lanes, Lanes),
         changed: Changed,
     ) -> Lanes {
-        let others = lanes.without(quiet).0;
-        let before_others = others.wrapping_sub(1) & !others;
+        let first = lanes.before(lanes.without(quiet));
         let surely_plain = terms.surely_plain(self.ahead.flawless());
-        for lane in lanes.and(Lanes(before_others)) {
+        for lane in first {
             let is_plain = surely_plain.contains(lane) || terms.is_plain(batch, lane);
             if !is_plain || !self.goes_on(terms, flows, batch, lane, changed) {
                 return Lanes(lanes.0 & u32::MAX << lane);
             }
         }
-        Lanes(lanes.0 & !before_others)
+        lanes.without(first)
     }
 
     /// Whether the segment in `lane` is such, whose packet is plain; accepts it then. Only a connection
@@ -214,7 +213,7 @@ impl Inspector {
         changed: Changed,
     ) -> bool {
         let (ahead, now) = (&self.ahead, batch.meta.timestamp[lane]);
-        let (slot, segment) = ahead.quiet_segment(lane);
+        let (slot, segment) = (ahead.quiet_slot(lane), &ahead.segment_of(batch, lane));
         let past = changed.may_have(slot).then(|| ahead.past(lane));
         if past.is_some() {
             let conversation = ahead.conversation(batch, lane);
@@ -244,7 +243,7 @@ impl Inspector {
         lane: usize,
         context: &mut Context<'_>,
     ) {
-        let segment = self.ahead.segment(lane);
+        let segment = self.ahead.segment(batch, lane);
         let (now, slot) = (batch.meta.timestamp[lane], self.ahead.slot(lane));
         let delivery = self.delivery(batch, lane);
         let missing = arrival::missing(batch, lane);

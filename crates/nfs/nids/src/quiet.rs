@@ -6,28 +6,33 @@
 use thalweg_packet::{Batch, Lanes, Nanoseconds};
 
 use super::arrival;
+use super::assemble::LONG;
 use super::engine::Engine;
 use super::flow::{Flow, Tracked};
 use super::inspect::Settings;
-use super::receiver::{self, Target};
+use super::literals::Literals;
+use super::receiver::{Numbers, Target};
+use super::searched::Searched;
 use super::segment::Segment;
 use super::stream::Policy;
 use thalweg_nf::toolkit::flow_table::Slot;
 
 /// What decides, the same for all packets of a batch.
 pub(super) struct Terms {
-    target: Target,
+    pub(super) target: Target,
     pub(super) midstream: bool,
-    policy: Policy,
+    pub(super) policy: Policy,
     /// Bytes of the past that are searched with a segment.
     pub(super) reach: usize,
-    /// The rule set.
-    rules: u64,
+    /// The rule set, and the number of its engine.
+    pub(super) rules: u64,
+    pub(super) engine: u16,
     applications: bool,
     checksums: bool,
     min_ttl: u8,
-    /// Whether segments may be accepted before their turn.
+    /// Whether segments may be accepted before their turn, and those with fewer bytes than this swiftly.
     takes: bool,
+    pub(super) short: usize,
     /// Whether a search with the last bytes of a stream completes that of the bytes before.
     pub(super) seams: bool,
 }
@@ -42,12 +47,15 @@ impl Terms {
         by_device: bool,
     ) -> Self {
         let Settings { target, midstream, checksums, min_ttl, .. } = *settings;
+        let has_seams = !by_device && engine.reach > Literals::SEAM;
         Self {
+            short: if has_seams && engine.needs.streams { LONG + 1 } else { 0 },
             target,
             midstream,
             policy: settings.policy(engine),
             reach: engine.reach,
             rules: engine.fingerprint,
+            engine: engine.number,
             applications: engine.needs.applications,
             checksums,
             min_ttl,
@@ -85,25 +93,40 @@ impl Terms {
 /// The connections that a batch may have changed otherwise than quiet segments do: a filter that few
 /// others pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Changed(u64);
+pub(super) struct Changed([u64; 4]);
 
 impl Changed {
     /// Adds the connection in a slot. One without a slot may take that of any other.
     pub(super) fn add(&mut self, slot: Option<Slot>) {
-        self.0 |= slot.map_or(u64::MAX, bit);
+        match slot {
+            Some(slot) => self.0[word(slot)] |= 1 << bit(slot),
+            None => self.0 = [u64::MAX; 4],
+        }
     }
 
     /// Whether the connection in a slot may have changed.
     #[inline]
-    pub(super) fn may_have(self, slot: Slot) -> bool {
-        self.0 != 0 && self.0 & bit(slot) != 0
+    pub(super) fn may_have(&self, slot: Slot) -> bool {
+        self.0[word(slot)] >> bit(slot) & 1 == 1
     }
 }
 
-/// The bit of a slot in a word. Slots in use have patterns.
+/// The word of a slot in the filter. Slots in use have patterns.
 #[inline]
-fn bit(Slot(slot): Slot) -> u64 {
-    1 << (slot.wrapping_mul(0x9e37_79b1) >> (u32::BITS - u64::BITS.ilog2()))
+fn word(slot: Slot) -> usize {
+    hash(slot) as usize >> u64::BITS.ilog2()
+}
+
+/// The bit of a slot in its word.
+#[inline]
+fn bit(slot: Slot) -> u32 {
+    hash(slot) % u64::BITS
+}
+
+/// A number of eight bits.
+#[inline]
+fn hash(Slot(slot): Slot) -> u32 {
+    slot.wrapping_mul(0x9e37_79b1) >> (u32::BITS - u8::BITS)
 }
 
 /// A segment that [continues](Segment::continues) its stream.
@@ -113,16 +136,16 @@ pub(super) struct Continuation<'a> {
     pub(super) payload: &'a [u8],
     /// The end of the stream that the payload was searched with, if another may have changed it since.
     pub(super) past: Option<&'a [u8]>,
-    /// The batch in which that search found nothing, or 0.
-    pub(super) searched: u32,
+    /// That search, or none if a literal may have begun.
+    pub(super) searched: Searched,
 }
 
 /// What a quiet segment of a side changes of a connection in addition to its stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Before {
-    last: Nanoseconds,
-    seen: bool,
-    side: receiver::Mark,
+    pub(super) last: Nanoseconds,
+    pub(super) seen: bool,
+    pub(super) numbers: Numbers,
 }
 
 impl Flow {
@@ -147,7 +170,13 @@ impl Flow {
         let stream = &mut streams[own];
         let only_goes_on = stream.is_next(segment.sequence)
             && past.is_none_or(|past| payload.is_empty() || stream.has_past(past, terms.reach))
-            && ends.follow(to_server, segment, payload.len(), first, terms.target);
+            && ends.follow(
+                to_server,
+                (segment.sequence, || *segment),
+                payload.len(),
+                || first,
+                terms.target,
+            );
         if !only_goes_on {
             return None;
         }
@@ -163,23 +192,25 @@ impl Flow {
     /// What a quiet segment of a side changes in addition to its stream.
     #[inline(always)]
     pub(super) fn before(&self, own: usize) -> Before {
-        let side = self.tracked.as_deref().map_or_else(Default::default, |t| t.ends.mark(own));
-        Before { last: self.last, seen: self.seen[own], side }
+        let numbers =
+            self.tracked.as_deref().map_or_else(Default::default, |t| t.ends.numbers(own));
+        Before { last: self.last, seen: self.seen[own], numbers }
     }
 
-    /// Makes a side as it was [before](Self::before) a quiet segment with a payload of `len` bytes, for
-    /// which its stream had room. Returns the bytes of memory of its stream's past after it and before.
+    /// Makes a side as it was [before](Self::before) a quiet segment with a payload of `len` bytes, that
+    /// its stream [could take](super::stream::Stream::may_try). Returns the bytes of memory of its stream's past after it and before.
     pub(super) fn restore(
         &mut self,
         own: usize,
         len: usize,
         before: Before,
+        terms: &Terms,
     ) -> Option<(usize, usize)> {
         (self.last, self.seen[own]) = (before.last, before.seen);
         let tracked = self.tracked.as_deref_mut()?;
         let memory = tracked.streams[own].memory();
-        tracked.streams[own].take_back(len);
-        tracked.ends.take_back(own, before.side);
+        tracked.streams[own].take_back(len, &terms.policy);
+        tracked.ends.take_back(own, before.numbers);
         Some((memory, tracked.streams[own].memory()))
     }
 

@@ -107,9 +107,9 @@ struct Offer {
     data: Vec<u8>,
 }
 
-/// One side of a connection: what it has sent as a sender and offered as a receiver.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Side {
+/// What a side has sent as a sender and offered as a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Numbers {
     /// The sequence number after everything it has sent, once it was seen.
     sent: Option<u32>,
     /// Its highest acknowledgement.
@@ -120,18 +120,15 @@ struct Side {
     scale: u8,
     /// Its newest timestamp in order; 0 if unknown.
     recent: u32,
-    /// Its SYNs without an answer yet.
-    offers: Seldom<Vec<Offer>>,
 }
 
-/// What a segment that [follows](Ends::follow) changes of its side.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Mark {
-    sent: Option<u32>,
-    acked: u32,
-    edge: u32,
-    largest: u32,
-    recent: u32,
+/// One side of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Side {
+    /// What a segment that [follows](Ends::follow) changes lies together.
+    numbers: Numbers,
+    /// Its SYNs without an answer yet.
+    offers: Seldom<Vec<Offer>>,
 }
 
 /// What both sides agreed in the handshake.
@@ -187,6 +184,21 @@ impl Offer {
     }
 }
 
+impl Numbers {
+    /// Notes a window up to `edge`.
+    #[inline]
+    fn open(&mut self, acknowledged: u32, window: u32) {
+        let edge = acknowledged.wrapping_add(window);
+        if distance(self.acked, acknowledged) > 0 {
+            self.acked = acknowledged;
+        }
+        if distance(self.edge, edge) > 0 {
+            self.edge = edge;
+        }
+        self.largest = self.largest.max(window);
+    }
+}
+
 impl Side {
     /// Keeps a SYN; a repeated one changes nothing, as at the receiver.
     fn offer(&mut self, offer: Offer) {
@@ -207,19 +219,6 @@ impl Side {
             None if !may_miss => Err(Reason::Acknowledgement),
             found => Ok(found),
         }
-    }
-
-    /// Notes a window up to `edge`.
-    #[inline]
-    fn open(&mut self, acknowledged: u32, window: u32) {
-        let edge = acknowledged.wrapping_add(window);
-        if distance(self.acked, acknowledged) > 0 {
-            self.acked = acknowledged;
-        }
-        if distance(self.edge, edge) > 0 {
-            self.edge = edge;
-        }
-        self.largest = self.largest.max(window);
     }
 }
 
@@ -273,15 +272,15 @@ impl Ends {
         let offers = |side: &mut Side| std::mem::take(&mut side.offers);
         let [first, second] = &mut self.sides;
         let (side, peer) = if own == 0 { (first, second) } else { (second, first) };
-        *side = Side {
+        let numbers = Numbers {
             sent: Some(mine.end()),
             acked,
             edge: acked.wrapping_add(mine.window.into()),
             largest: mine.window.into(),
             scale: scale(mine),
             recent: mine.stamp.unwrap_or(0),
-            offers: offers(side),
         };
+        *side = Side { numbers, offers: offers(side) };
         // A window that was not seen may have any size.
         let window = theirs.map_or(MOST_WINDOW, |theirs| theirs.window.into());
         // The echo is the stamp of the SYN that arrived, unless the echo is wrong.
@@ -289,15 +288,15 @@ impl Ends {
             Some(stamp) if echo == 0 || distance(echo, stamp) < 0 => stamp,
             _ => echo,
         };
-        *peer = Side {
+        let numbers = Numbers {
             sent: theirs.map(Offer::end),
             acked: mine.next,
             edge: mine.next.wrapping_add(window),
             largest: window,
             scale: theirs.map_or(MOST_SCALE, scale),
             recent,
-            offers: offers(peer),
         };
+        *peer = Side { numbers, offers: offers(peer) };
     }
 
     /// An acknowledgement chooses the SYN-ACK that it answers, if several were sent.
@@ -393,7 +392,7 @@ impl Ends {
         first: u32,
         target: Target,
     ) -> Result<usize, Reason> {
-        let (sender, receiver) = (&self.sides[own], &self.sides[1 - own]);
+        let (sender, receiver) = (&self.sides[own].numbers, &self.sides[1 - own].numbers);
         if segment.is_signed() != agreed.signed && target.misses_signature(agreed.signed) {
             return Err(Reason::Signature);
         }
@@ -439,46 +438,46 @@ impl Ends {
         };
         let sequence = segment.sequence;
         let after_fin = stream.has_ended() && sequence == next.wrapping_add(1);
-        let last_acked =
-            target == Target::Bsd && self.agreed.is_some() && self.sides[other].acked == sequence;
+        let last_acked = target == Target::Bsd
+            && self.agreed.is_some()
+            && self.sides[other].numbers.acked == sequence;
         if sequence == next || after_fin || last_acked { Ok(()) } else { Err(Reason::Reset) }
     }
 
     /// Takes a segment of which `length` bytes are the next of its stream, which has not ended: a segment
     /// without SYN, FIN and RST. Returns whether its receiver does; if it takes less, nothing changes.
-    /// The other side's first sequence number is `first`.
+    /// The other side's first sequence number is `first`'s. Without an agreement, nothing but the segment's
+    /// sequence number matters.
     #[inline(always)]
     pub(super) fn follow(
         &mut self,
         to_server: bool,
-        segment: &Segment,
+        (sequence, segment): (u32, impl FnOnce() -> Segment),
         length: usize,
-        first: u32,
+        first: impl FnOnce() -> u32,
         target: Target,
     ) -> bool {
         let own = usize::from(!to_server);
-        if let Some(agreed) = self.agreed
-            && self.judge_agreed(agreed, own, segment, length, first, target) != Ok(length)
-        {
-            return false;
+        if let Some(agreed) = self.agreed {
+            let segment = segment();
+            if self.judge_agreed(agreed, own, &segment, length, first(), target) != Ok(length) {
+                return false;
+            }
+            self.take(to_server, &segment);
         }
-        self.has_sent(to_server, segment.sequence.wrapping_add(length as u32));
-        self.take(to_server, segment);
+        self.has_sent(to_server, sequence.wrapping_add(length as u32));
         true
     }
 
     /// What a segment of side `own` that [follows](Self::follow) changes.
     #[inline]
-    pub(super) fn mark(&self, own: usize) -> Mark {
-        let Side { sent, acked, edge, largest, recent, .. } = self.sides[own];
-        Mark { sent, acked, edge, largest, recent }
+    pub(super) fn numbers(&self, own: usize) -> Numbers {
+        self.sides[own].numbers
     }
 
-    /// Takes back what segments that followed have changed since a mark.
-    pub(super) fn take_back(&mut self, own: usize, mark: Mark) {
-        let side = &mut self.sides[own];
-        (side.sent, side.acked, side.edge) = (mark.sent, mark.acked, mark.edge);
-        (side.largest, side.recent) = (mark.largest, mark.recent);
+    /// Takes back what segments that followed have changed since there were these numbers.
+    pub(super) fn take_back(&mut self, own: usize, numbers: Numbers) {
+        self.sides[own].numbers = numbers;
     }
 
     /// Notes how far a side has sent, whether or not its receiver takes the segment: an honest
@@ -504,10 +503,13 @@ impl Ends {
     #[inline]
     pub(super) fn has_sent(&mut self, to_server: bool, end: u32) {
         // What the other side took before anything was seen was sent as well.
-        let acked = self.sides[usize::from(to_server)].acked;
-        let side = &mut self.sides[usize::from(!to_server)];
-        let sent = side.sent.unwrap_or(acked);
-        side.sent = Some(if distance(sent, end) > 0 { end } else { sent });
+        let acked = self.sides[usize::from(to_server)].numbers.acked;
+        let side = &mut self.sides[usize::from(!to_server)].numbers;
+        side.sent = match side.sent {
+            Some(sent) if distance(sent, end) > 0 => Some(end),
+            None if distance(acked, end) > 0 => Some(end),
+            sent => Some(sent.unwrap_or(acked)),
+        };
     }
 
     /// Takes over the acknowledgement, the window and the timestamp of a segment that the receiver
@@ -518,8 +520,8 @@ impl Ends {
         if self.agreed.is_none() || segment.is_reset() {
             return;
         }
-        let last_acked = self.sides[other].acked;
-        let side = &mut self.sides[own];
+        let last_acked = self.sides[other].numbers.acked;
+        let side = &mut self.sides[own].numbers;
         side.open(segment.acknowledged, u32::from(segment.window) << side.scale);
         if let Some([stamp, _]) = segment.stamps()
             && distance(segment.sequence, last_acked) >= 0
@@ -533,7 +535,7 @@ impl Ends {
     /// too old (RFC 7323, 5.5).
     pub(super) fn forget_timestamps(&mut self, of: [bool; 2]) {
         let sides = self.sides.iter_mut().zip(of);
-        sides.filter(|(_, forget)| *forget).for_each(|(side, _)| side.recent = 0);
+        sides.filter(|(_, forget)| *forget).for_each(|(side, _)| side.numbers.recent = 0);
     }
 
     /// Bytes of memory held.
@@ -547,9 +549,9 @@ impl Ends {
         let is_scale = |scale: u8| scale <= MOST_SCALE;
         self.sides.iter().all(|side| {
             let offers = side.offers.iter();
-            is_scale(side.scale)
+            is_scale(side.numbers.scale)
                 && side.offers.len() <= OFFERS
-                && side.largest <= MOST_WINDOW
+                && side.numbers.largest <= MOST_WINDOW
                 && offers.clone().all(|o| o.scale.is_none_or(is_scale))
                 && offers.map(|o| o.data.len()).all(|length| u16::try_from(length).is_ok())
         })

@@ -1,5 +1,6 @@
 //! The fields of a TCP segment by which its stream and its receiver decide.
 
+use thalweg_packet::Batch;
 use thalweg_packet::wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 /// The largest window scale (RFC 7323, 2.3).
@@ -72,6 +73,12 @@ impl Options {
 }
 
 impl Segment {
+    /// That of a packet with a TCP header.
+    #[inline]
+    pub(super) fn of(batch: &Batch, lane: usize) -> Self {
+        Self::new(header(batch, lane))
+    }
+
     /// Reads a TCP header with its options, which the parser found complete.
     #[inline]
     pub(super) fn new(header: &[u8]) -> Self {
@@ -123,7 +130,7 @@ impl Segment {
     /// Whether it neither opens nor ends a connection, and acknowledges data, as most do.
     #[inline]
     pub(super) fn continues(&self) -> bool {
-        self.has(ACK, SYN | RST | FIN)
+        flags_continue(self.flags)
     }
 
     /// Whether it opens a connection, or answers a segment that does.
@@ -151,6 +158,25 @@ impl Segment {
     pub(super) fn acknowledges(&self) -> bool {
         self.flags & ACK != 0
     }
+}
+
+/// The sequence number in a TCP header.
+#[inline]
+pub(super) fn sequence(header: &[u8]) -> u32 {
+    number(header, 4)
+}
+
+/// Whether a segment with these flags neither opens nor ends a connection, and acknowledges data.
+#[inline]
+pub(super) fn flags_continue(flags: u8) -> bool {
+    flags & (ACK | SYN | RST | FIN) == ACK
+}
+
+/// The TCP header of a packet that has one.
+#[inline]
+pub(super) fn header(batch: &Batch, lane: usize) -> &[u8] {
+    let headers = batch.headers(lane);
+    batch.bytes(lane).get(headers.l4.into()..headers.payload.into()).unwrap_or(&[])
 }
 
 /// The four bytes at `at` as a number; 0 past the end.

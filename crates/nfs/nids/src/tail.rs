@@ -4,11 +4,16 @@ use serde::{Deserialize, Serialize};
 use thalweg_cpu::prefetch;
 
 use super::literals::Literals;
+use super::searched::Searched;
 
 /// Bytes that are kept at least, to compare retransmissions with.
 const COMPARED: usize = 2048;
 /// What is kept may exceed its limit by this fraction of it (1/4).
 const SLACK: usize = 4;
+
+/// The most bytes that are tried: appended so that they can be taken back.
+pub(super) const TRIED: usize = 128;
+const _: () = assert!(TRIED <= COMPARED / SLACK);
 
 /// Memory is counted in steps of this many bytes.
 pub(super) const MEMORY_STEP: usize = 256;
@@ -27,9 +32,9 @@ pub(super) struct Tail {
     len: u32,
     /// How many bytes have room at `end` without any other change.
     room: u32,
-    /// The batch in which these bytes were searched for literals, of which none that begins before the
-    /// last [`SEAM`](Literals::SEAM) bytes ends after them; 0 if one may.
-    searched: u32,
+    /// The search of these bytes for literals, of which none that begins before the last
+    /// [`SEAM`](Literals::SEAM) bytes ends after them; none if one may.
+    searched: Searched,
 }
 
 impl Tail {
@@ -41,7 +46,7 @@ impl Tail {
     /// Bytes of memory, in steps, so that it seldom changes.
     #[inline]
     pub(super) fn memory(&self) -> usize {
-        self.len().next_multiple_of(MEMORY_STEP)
+        self.len().div_ceil(MEMORY_STEP) * MEMORY_STEP
     }
 
     /// The last bytes, `most` at most, in two parts of which the second may be empty.
@@ -63,32 +68,110 @@ impl Tail {
     }
 
     /// The last bytes that have to be searched again together with the next ones, if those are fewer than
-    /// `most`: `None` if a literal may have begun before them, or if the search is that of the batch
-    /// `now`, which is still to come.
+    /// `most`: `None` if a literal may have begun before them, or if the search is `now`, which is
+    /// still to come.
     #[inline(always)]
-    pub(super) fn seam(&self, most: usize, now: u32) -> Option<&[u8; Literals::SEAM]> {
-        let is_closed = self.searched != 0 && self.searched != now && most > Literals::SEAM;
+    pub(super) fn seam(&self, most: usize, now: Searched) -> Option<&[u8; Literals::SEAM]> {
+        let is_closed = self.searched.is_before(now) && most > Literals::SEAM;
         let before = self.ring.get(..self.end as usize)?;
         before.last_chunk().filter(|_| is_closed && self.len() >= Literals::SEAM)
     }
 
-    /// Notes the batch in which the last bytes were searched; 0 if a literal may have begun in them.
+    /// Whether there is that end, and `bytes` more can be appended after it and taken back.
+    #[inline(always)]
+    pub(super) fn has_seam_and_room(&self, bytes: usize, most: usize, now: Searched) -> bool {
+        // As many bytes before the end are the last ones: a ring goes on at its beginning when it is full.
+        self.searched.is_before(now)
+            && self.end as usize >= Literals::SEAM
+            && (bytes <= self.room as usize || self.can_make_room(bytes, most, now))
+    }
+
+    /// Whether `bytes` more have room after the last one once room is made, and can be taken back.
+    #[inline(never)]
+    fn can_make_room(&self, bytes: usize, most: usize, now: Searched) -> bool {
+        let kept = self.len().min(limits(most).0);
+        let grows = kept + bytes > self.ring.len();
+        (grows || self.end as usize + bytes <= self.ring.len())
+            && self.may_try_apart(bytes, most, now)
+    }
+
+    /// Forgets bytes so that `bytes` more have room within the limit, and makes the ring large enough.
+    #[inline(never)]
+    fn make_room(&mut self, bytes: usize, most: usize) {
+        let (least, limit) = limits(most);
+        if self.len() + bytes > limit || bytes == least {
+            // Those that are tried leave what is needed if they are taken back.
+            let kept = if bytes <= TRIED { least } else { least - bytes };
+            self.len = self.len().min(kept) as u32;
+        }
+        let len = self.len() + bytes;
+        if len > self.ring.len() {
+            self.grow(len, limit);
+        }
+        self.find_room(most);
+    }
+
+    /// Appends bytes where there is [room](Self::has_seam_and_room), and makes `text` the seam and these
+    /// bytes, which have its length; notes their search. Returns the bytes of memory
+    /// before and now; `None` if there is no room.
+    #[inline(always)]
+    pub(super) fn append_after_seam(
+        &mut self,
+        bytes: &[u8],
+        text: &mut [u8],
+        most: usize,
+        searched: Searched,
+    ) -> Option<(usize, usize)> {
+        let (len, before) = (bytes.len(), self.memory());
+        if len > self.room as usize {
+            self.make_room(len, most);
+        }
+        let end = self.end as usize;
+        let place = self.ring.get_mut(end.wrapping_sub(Literals::SEAM)..end + len)?;
+        let (seam, room) = place.split_first_chunk_mut::<{ Literals::SEAM }>()?;
+        let (begin, rest) = text.split_first_chunk_mut()?;
+        *begin = *seam;
+        copy_twice(bytes, [rest, room]);
+        let bytes = len as u32;
+        (self.end, self.len, self.room) = (self.end + bytes, self.len + bytes, self.room - bytes);
+        self.searched = searched;
+        Some((before, self.memory()))
+    }
+
+    /// Notes the search of the last bytes; none if a literal may have begun in them.
     #[inline]
-    pub(super) fn set_searched(&mut self, searched: u32) {
+    pub(super) fn set_searched(&mut self, searched: Searched) {
         self.searched = searched;
     }
 
-    /// How many bytes may be appended and taken back.
-    #[inline]
-    pub(super) fn room(&self) -> usize {
-        self.room as usize
+    /// Whether bytes may be appended with this limit, and taken back until the search `now`.
+    #[inline(always)]
+    pub(super) fn may_try(&self, bytes: usize, most: usize, now: Searched) -> bool {
+        bytes <= self.room as usize || self.may_try_apart(bytes, most, now)
     }
 
-    /// Takes back the last bytes, for which there was [room](Self::room).
-    pub(super) fn take_back(&mut self, bytes: usize) {
-        let bytes = bytes as u32;
-        (self.end, self.len, self.room) = (self.end - bytes, self.len - bytes, self.room + bytes);
-        self.searched = 0;
+    /// The same where appending them does more than that.
+    #[inline(never)]
+    fn may_try_apart(&self, bytes: usize, most: usize, now: Searched) -> bool {
+        let (_, limit) = limits(most);
+        // What is forgotten is that before the last `most` bytes, of which none may be taken back.
+        self.len() + bytes <= limit || bytes <= TRIED && self.searched != now
+    }
+
+    /// Takes back the last bytes, that [could be](Self::may_try) appended with this limit.
+    pub(super) fn take_back(&mut self, bytes: usize, most: usize) {
+        let end = self.end as usize;
+        let place = if bytes <= end { end - bytes } else { self.ring.len() + end - bytes };
+        (self.end, self.len, self.searched) = (place as u32, self.len - bytes as u32, Searched::NO);
+        self.find_room(most);
+    }
+
+    /// Notes how many bytes have room.
+    fn find_room(&mut self, most: usize) {
+        let (most, limit) = limits(most);
+        let at_end = self.ring.len() - self.end as usize;
+        let in_all = self.ring.len().min(limit).saturating_sub(self.len());
+        self.room = at_end.min(in_all).min(most - 1) as u32;
     }
 
     /// Whether the last bytes, `most` at most, are `bytes`.
@@ -110,8 +193,8 @@ impl Tail {
         *self = Self { ring: std::mem::take(&mut self.ring), ..Self::default() };
     }
 
-    /// Appends bytes. Keeps the last ones, `most` or [`COMPARED`] and a quarter more, of which the
-    /// first are forgotten all at once.
+    /// Appends bytes. Keeps the last ones, `most` or [`COMPARED`] and a quarter more. That quarter is
+    /// forgotten all at once: before a few bytes are appended, and with many.
     #[inline(always)]
     pub(super) fn push(&mut self, bytes: &[u8], most: usize) {
         let (len, end) = (bytes.len(), self.end as usize);
@@ -130,29 +213,10 @@ impl Tail {
     /// The same where bytes are forgotten, the ring grows, or they go on at its beginning.
     #[inline(never)]
     fn push_apart(&mut self, bytes: &[u8], most: usize) {
-        let most = most.max(COMPARED);
-        let limit = most + most / SLACK;
-        let len = self.len() + bytes.len();
-        if len > limit || bytes.len() >= most {
-            self.push_last(bytes, most, limit);
-        } else {
-            if len > self.ring.len() {
-                self.grow(len, limit);
-            }
-            self.put(bytes);
-        }
-        let (at_end, in_all) = (self.ring.len() - self.end as usize, self.ring.len().min(limit));
-        self.room = at_end.min(in_all.saturating_sub(self.len())).min(most - 1) as u32;
-    }
-
-    /// Appends bytes of which, with those before, the last `most` stay.
-    fn push_last(&mut self, bytes: &[u8], most: usize, limit: usize) {
-        let bytes = &bytes[bytes.len().saturating_sub(most)..];
-        self.len = self.len().min(most - bytes.len()) as u32;
-        if self.ring.len() < most {
-            self.grow(most, limit);
-        }
+        let bytes = &bytes[bytes.len().saturating_sub(limits(most).0)..];
+        self.make_room(bytes.len(), most);
         self.put(bytes);
+        self.find_room(most);
     }
 
     /// Makes the ring as large as needed. It grows in steps, but never beyond the most that it can
@@ -179,6 +243,13 @@ impl Tail {
     }
 }
 
+/// How many bytes are kept at least and at most.
+#[inline]
+fn limits(most: usize) -> (usize, usize) {
+    let most = most.max(COMPARED);
+    (most, most + most / SLACK)
+}
+
 /// Copies bytes. Few are copied in two pieces that overlap: moves of vectors, where `memcpy` would
 /// first find out the length.
 ///
@@ -202,6 +273,35 @@ pub(super) fn copy(from: &[u8], to: &mut [u8]) {
     };
     if done.is_none() {
         to.copy_from_slice(from);
+    }
+}
+
+/// Copies bytes to two places, as [`copy`] does.
+///
+/// # Panics
+/// When the lengths differ.
+#[inline(always)]
+pub(super) fn copy_twice(from: &[u8], to: [&mut [u8]; 2]) {
+    #[inline(always)]
+    fn pieces<const N: usize>(from: &[u8], [one, other]: [&mut [u8]; 2]) -> Option<()> {
+        let (first, last) = (from.first_chunk::<N>()?, from.last_chunk::<N>()?);
+        *one.first_chunk_mut()? = *first;
+        *other.first_chunk_mut()? = *first;
+        *one.last_chunk_mut()? = *last;
+        *other.last_chunk_mut()? = *last;
+        Some(())
+    }
+    assert!(to.iter().all(|to| to.len() == from.len()), "lengths differ");
+    let [one, other] = to;
+    let done = match from.len() {
+        33..=64 => pieces::<32>(from, [&mut *one, &mut *other]),
+        65..=128 => pieces::<64>(from, [&mut *one, &mut *other]),
+        16..=32 => pieces::<16>(from, [&mut *one, &mut *other]),
+        _ => None,
+    };
+    if done.is_none() {
+        one.copy_from_slice(from);
+        other.copy_from_slice(from);
     }
 }
 
@@ -236,22 +336,28 @@ mod tests {
 
     /// What [`Tail::push`] does, with a plain vector.
     fn push(tail: &mut Vec<u8>, bytes: &[u8], most: usize) {
-        let most = most.max(COMPARED);
-        tail.extend_from_slice(bytes);
-        let is_over = tail.len() > most + most / SLACK || bytes.len() >= most;
+        let least = most.max(COMPARED);
+        let slack = least / SLACK;
+        let bytes = &bytes[bytes.len().saturating_sub(least)..];
+        let is_over = tail.len() + bytes.len() > least + slack || bytes.len() == least;
         if is_over && !bytes.is_empty() {
-            tail.drain(..tail.len() - most);
+            let kept = if bytes.len() <= TRIED { least } else { least - bytes.len() };
+            tail.drain(..tail.len().saturating_sub(kept));
         }
+        tail.extend_from_slice(bytes);
     }
 
     #[test]
     fn all_lengths_are_copied() {
         let from: Vec<u8> = (1..=200).collect();
         for length in 0..from.len() {
-            let mut to = vec![0; from.len()];
-            copy(&from[..length], &mut to[..length]);
-            assert_eq!(to[..length], from[..length]);
-            assert!(to[length..].iter().all(|byte| *byte == 0), "{length}");
+            let [mut once, mut to, mut other] = [const { [0; 200] }; 3];
+            copy(&from[..length], &mut once[..length]);
+            copy_twice(&from[..length], [&mut to[..length], &mut other[..length]]);
+            for to in [once, to, other] {
+                assert_eq!(to[..length], from[..length]);
+                assert!(to[length..].iter().all(|byte| *byte == 0), "{length}");
+            }
         }
     }
 
@@ -289,6 +395,60 @@ mod tests {
                 }
                 let again = Tail::from(plain.clone());
                 prop_assert!(again == tail && Vec::from(tail.clone()) == plain);
+            }
+        }
+
+        /// Batch by batch; what one tries and takes back comes for good after it.
+        #[test]
+        fn what_is_taken_back_leaves_what_it_needs(
+            most in prop_oneof![Just(20usize), Just(4096)],
+            batches in proptest::collection::vec(
+                (proptest::collection::vec(prop_oneof![4 => 0..129usize, 1 => 0..700usize], 1..5), any::<bool>()),
+                0..150),
+        ) {
+            let mut numbers = 0..;
+            let mut bytes = |many: usize| -> Vec<u8> {
+                numbers.by_ref().take(many).map(|n: u32| (n % 251) as u8).collect()
+            };
+            let (least, _) = limits(most);
+            let (mut plain, mut tail) = (Vec::new(), Tail::default());
+            let mut now = Searched::NO;
+            for (batch, (pieces, is_taken_back)) in batches.into_iter().enumerate() {
+                now = now.next(1);
+                let before = plain.clone();
+                let pieces: Vec<_> = pieces.into_iter().map(&mut bytes).collect();
+                let mut tried = 0;
+                for piece in &pieces {
+                    if tail.has_seam_and_room(piece.len(), most, now) {
+                        let mut text = vec![0; Literals::SEAM + piece.len()];
+                        let last = plain[plain.len() - Literals::SEAM..].to_vec();
+                        let was = tail.memory();
+                        let kept = tail.append_after_seam(piece, &mut text, most, now);
+                        prop_assert_eq!(kept, Some((was, tail.memory())));
+                        prop_assert_eq!(text, [last, piece.clone()].concat());
+                    } else if tail.may_try(piece.len(), most, now) {
+                        tail.push(piece, most);
+                        tail.set_searched(now);
+                    } else {
+                        break;
+                    }
+                    push(&mut plain, piece, most);
+                    tried += 1;
+                }
+                prop_assert!(tail == Tail::from(plain.clone()));
+                let mut rest = &pieces[tried..];
+                if is_taken_back {
+                    pieces[..tried].iter().rev().for_each(|piece| tail.take_back(piece.len(), most));
+                    prop_assert!(tail.is(&before[before.len().saturating_sub(least)..], least));
+                    (plain, rest) = (before, &pieces);
+                }
+                for piece in rest {
+                    tail.push(piece, most);
+                    push(&mut plain, piece, most);
+                }
+                let is_closed = rest.is_empty() || batch % 3 > 0;
+                tail.set_searched(if is_closed { now } else { Searched::NO });
+                prop_assert!(tail == Tail::from(plain.clone()));
             }
         }
     }

@@ -40,6 +40,7 @@ impl Batch {
             self.headers[lane] =
                 if let Some((words, headers)) = plain::parse(bytes, in_port, decapsulate) {
                     self.keys.set_only(lane, plain::WORDS, words);
+                    self.plain.insert(lane);
                     headers
                 } else {
                     let (key, headers) = parse(bytes, in_port, decapsulate);

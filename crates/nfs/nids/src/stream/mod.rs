@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::literals::Literals;
+use super::searched::Searched;
 use super::segment::distance;
 use super::seldom::Seldom;
 use super::tail::Tail;
@@ -204,26 +205,47 @@ impl Stream {
     /// The last delivered bytes that have to be searched again together with the next ones, if those are
     /// fewer than `most`. See [`Tail::seam`].
     #[inline(always)]
-    pub(super) fn seam(&self, most: usize, now: u32) -> Option<&[u8; Literals::SEAM]> {
+    pub(super) fn seam(&self, most: usize, now: Searched) -> Option<&[u8; Literals::SEAM]> {
         self.tail.seam(most, now)
     }
 
-    /// Notes the batch in which the last delivered bytes were searched, or 0.
+    /// Whether there is that end, and `bytes` more have room after it, or room can be made.
+    #[inline(always)]
+    pub(super) fn has_seam_and_room(&self, bytes: usize, most: usize, now: Searched) -> bool {
+        self.tail.has_seam_and_room(bytes, most, now)
+    }
+
+    /// Appends the next bytes where there is [room](Self::has_seam_and_room), and makes `text` the end before
+    /// and these bytes. See [`Tail::append_after_seam`].
+    #[inline(always)]
+    pub(super) fn append_after_seam(
+        &mut self,
+        bytes: &[u8],
+        text: &mut [u8],
+        policy: &Policy,
+        searched: Searched,
+    ) -> Option<(usize, usize)> {
+        let kept = self.tail.append_after_seam(bytes, text, policy.tail, searched)?;
+        self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
+        Some(kept)
+    }
+
+    /// Notes the search of the last delivered bytes, or none.
     #[inline]
-    pub(super) fn set_searched(&mut self, searched: u32) {
+    pub(super) fn set_searched(&mut self, searched: Searched) {
         self.tail.set_searched(searched);
     }
 
-    /// How many bytes may be [appended](Self::append) and [taken back](Self::take_back).
-    #[inline]
-    pub(super) fn room(&self) -> usize {
-        self.tail.room()
+    /// Whether bytes may be [appended](Self::append), and [taken back](Self::take_back) until the search `now`.
+    #[inline(always)]
+    pub(super) fn may_try(&self, bytes: usize, policy: &Policy, now: Searched) -> bool {
+        self.tail.may_try(bytes, policy.tail, now)
     }
 
-    /// Takes back the last bytes, for which there was [room](Self::room).
-    pub(super) fn take_back(&mut self, bytes: usize) {
+    /// Takes back the last bytes, which [could be](Self::may_try) appended.
+    pub(super) fn take_back(&mut self, bytes: usize, policy: &Policy) {
         self.next = self.next.map(|next| next.wrapping_sub(bytes as u32));
-        self.tail.take_back(bytes);
+        self.tail.take_back(bytes, policy.tail);
     }
 
     /// Whether the last delivered bytes, `most` at most, are `bytes`.

@@ -1,6 +1,7 @@
 //! Patterns across segments and messages, and evasions.
 
 use proptest::prelude::*;
+use thalweg_nf::toolkit::output::OutputFile;
 
 use super::*;
 
@@ -331,6 +332,57 @@ fn state_that_nobody_has_is_refused() {
     assert!(matches!(read, Err(StateError::Record { index: 0, .. })), "{read:?}");
 }
 
+/// An NF whose rules are replaced as it runs, its files and its configuration.
+struct Reloading(Bench, Vec<OutputFile>, String);
+
+impl Reloading {
+    fn new(rules: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.rules"), rules).unwrap();
+        let at = folder.path().display();
+        let text = format!("rules = ['{at}/t.rules']\nalerts = '{at}/a.json'");
+        let built = thalweg_testkit::build(&KIND, &text, &Environment::default());
+        let (blueprint, files) = built.unwrap();
+        let drive = Drive::new(blueprint.instance());
+        Self(Bench { drive, blueprint, folder, earlier: 0 }, files, text)
+    }
+
+    fn reload(&mut self, rules: &str) {
+        let Self(bench, files, text) = self;
+        std::fs::write(bench.folder.path().join("t.rules"), rules).unwrap();
+        let environment = Environment { open_files: files, ..Environment::default() };
+        let nf = &mut *bench.drive.nf;
+        thalweg_testkit::renew(&KIND, text, &environment, &mut bench.blueprint, nf).unwrap();
+    }
+}
+
+/// The rules before have searched the stream as far as theirs need it.
+#[test]
+fn other_rules_find_what_began_before_they_came() {
+    let rules = |content: &str| {
+        format!("alert tcp any any -> any any (msg:\"x\"; content:\"{content}\"; sid:1;)\n")
+    };
+    // What is rare in it, by which it is found, is at its beginning.
+    let literal = b"QZ#9!X~7eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
+    for after in 1..literal.len() {
+        let mut bench = Reloading::new(&rules("another content of this length is it"));
+        bench.0.send(&handshake());
+        let (before, rest) = literal.split_at(literal.len() - after);
+        let mut sequence = 1001;
+        let mut next = |bytes: &[u8]| {
+            let packet = packets(&[(true, sequence, bytes.to_vec())]);
+            sequence += bytes.len() as u32;
+            packet
+        };
+        for bytes in [&[b'.'; 40][..], before] {
+            bench.0.send(&next(bytes));
+        }
+        bench.reload(&rules(std::str::from_utf8(literal).unwrap()));
+        bench.0.send(&next(rest));
+        assert_eq!(bench.0.sids(), [1], "{after} bytes after the reload");
+    }
+}
+
 #[test]
 fn other_rules_take_over_a_message_at_hand() {
     let rules = |sid: u32| {
@@ -339,27 +391,13 @@ fn other_rules_take_over_a_message_at_hand() {
                  http.header; content:\"Accept\"; sid:{sid};)\n"
         )
     };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.rules");
-    let text = format!(
-        "rules = ['{}']\nalerts = '{}'",
-        path.display(),
-        folder.path().join("a.json").display()
-    );
-    std::fs::write(&path, format!("{}{}", rules(1), rules(2))).unwrap();
-    let built = thalweg_testkit::build(&KIND, &text, &Environment::default());
-    let (blueprint, files) = built.unwrap();
-    let mut bench =
-        Bench { drive: Drive::new(blueprint.instance()), blueprint, folder, earlier: 0 };
-    bench.send(&handshake());
+    let mut bench = Reloading::new(&[rules(1), rules(2)].concat());
+    bench.0.send(&handshake());
     let packets = packets(&segments(&[55]));
-    bench.send(&packets[..1]);
-    std::fs::write(&path, rules(3)).unwrap();
-    let environment = Environment { open_files: &files, ..Environment::default() };
-    let nf = &mut *bench.drive.nf;
-    thalweg_testkit::renew(&KIND, &text, &environment, &mut bench.blueprint, nf).unwrap();
-    bench.send(&packets[1..]);
-    assert_eq!(bench.sids(), [3]);
+    bench.0.send(&packets[..1]);
+    bench.reload(&rules(3));
+    bench.0.send(&packets[1..]);
+    assert_eq!(bench.0.sids(), [3]);
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! Most quiet segments, in a loop of their own: those that are searched after a seam.
+//!
+//! The loop is small, so that what it needs stays in registers, and compiled once more for AVX-512.
+//!
+//! `unsafe` here: a function compiled for more than the build's target is called after the processor
+//! was checked.
+#![allow(unsafe_code)]
+
+use thalweg_cpu::{Isa, avx512};
+use thalweg_nf::toolkit::flow_table::Slot;
+use thalweg_packet::{Batch, Lanes, Nanoseconds};
+
+use super::ahead::{Ahead, Place, Texts};
+use super::flow::{Flow, Tracked};
+use super::flows::Flows;
+use super::literals::Literals;
+use super::quiet::{Before, Changed, Terms};
+use super::searched::Searched;
+use super::segment::Segment;
+
+/// What is the same for all segments of a batch.
+pub(super) struct Swiftly<'a, 'b> {
+    pub(super) flows: &'a mut Flows,
+    pub(super) batch: &'a Batch,
+    pub(super) texts: &'a mut Texts<'b>,
+    pub(super) terms: &'a Terms,
+    /// The time without a packet after which a connection expires.
+    pub(super) idle: Nanoseconds,
+    /// The search of the batch.
+    pub(super) search: Searched,
+    /// Connections with earlier segments in the batch that are not accepted yet.
+    pub(super) blocked: Changed,
+}
+
+impl Ahead {
+    /// Accepts the segments of `lanes`, which continue their streams plainly, as far as each is searched
+    /// after a [seam](super::stream::Stream::seam); puts their texts into `text` from `end` on. Returns
+    /// the lanes from the first other one on, which has changed nothing, and the end.
+    pub(super) fn go_on_swiftly(
+        &mut self,
+        with: &mut Swiftly<'_, '_>,
+        lanes: Lanes,
+        text: &mut [u8],
+        end: usize,
+    ) -> (Lanes, usize) {
+        #[cfg(target_arch = "x86_64")]
+        if Isa::active().avx512().is_some() {
+            // SAFETY: an `Avx512` exists only if the processor has AVX-512.
+            return unsafe { self.go_on_swiftly_by_avx512(with, lanes, text, end) };
+        }
+        self.go_on_swiftly_anywhere(with, lanes, text, end)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[avx512]
+    fn go_on_swiftly_by_avx512(
+        &mut self,
+        with: &mut Swiftly<'_, '_>,
+        lanes: Lanes,
+        text: &mut [u8],
+        end: usize,
+    ) -> (Lanes, usize) {
+        self.go_on_swiftly_anywhere(with, lanes, text, end)
+    }
+
+    #[inline(always)]
+    fn go_on_swiftly_anywhere(
+        &mut self,
+        with: &mut Swiftly<'_, '_>,
+        mut lanes: Lanes,
+        text: &mut [u8],
+        mut end: usize,
+    ) -> (Lanes, usize) {
+        let Swiftly { flows, batch, texts, terms, idle, search, blocked } = with;
+        while let Some(lane) = lanes.lowest() {
+            let (slot, payload) = (Slot(self.slots[lane]), texts.bytes[lane]);
+            let (begin, fresh) = (end, end + Literals::SEAM);
+            let Some(flow) = flows.at(slot) else { break };
+            if blocked.may_have(slot) {
+                break;
+            }
+            let Some(text) = text.get_mut(begin..fresh + payload.len()) else { break };
+            let to_server = flow.is_to_server(self.from_low.contains(lane));
+            let plain = Plain { to_server, sequence: self.sequences[lane], payload };
+            let segment = || Segment::of(batch, lane);
+            let times = Times { now: batch.meta.timestamp[lane], idle: *idle, search: *search };
+            let before = &mut self.before[lane];
+            let kept = flow.go_on_swiftly(&plain, segment, terms, times, text, before);
+            let Some((was, is)) = kept else { break };
+            end = fresh + payload.len();
+            self.places[lane] = Place::new(begin, fresh, end);
+            texts.known[lane] = Literals::SEAM;
+            if was != is {
+                flows.book_within(slot, was, is);
+            }
+            lanes.remove(lane);
+        }
+        (lanes, end)
+    }
+}
+
+/// A segment that continues its stream plainly.
+struct Plain<'a> {
+    to_server: bool,
+    sequence: u32,
+    payload: &'a [u8],
+}
+
+/// When a segment arrives, the time after which its connection has expired, and the search of its batch.
+#[derive(Clone, Copy)]
+struct Times {
+    now: Nanoseconds,
+    idle: Nanoseconds,
+    search: Searched,
+}
+
+impl Flow {
+    /// Accepts a segment and makes the seam and its payload a `text`, which has their length; or changes
+    /// nothing. Returns the bytes of memory of the stream's past before and now.
+    #[inline(always)]
+    fn go_on_swiftly(
+        &mut self,
+        &Plain { to_server, sequence, payload }: &Plain<'_>,
+        segment: impl FnOnce() -> Segment,
+        terms: &Terms,
+        Times { now, idle, search }: Times,
+        text: &mut [u8],
+        before: &mut Before,
+    ) -> Option<(usize, usize)> {
+        let own = usize::from(!to_server);
+        if now < self.last || now.since(self.last) >= idle {
+            return None;
+        }
+        let Tracked { streams, ends, rules, calm, .. } = self.tracked.as_deref_mut()?;
+        let len = payload.len();
+        let [client, server] = streams;
+        let (stream, other) = if to_server { (client, server) } else { (server, client) };
+        if !stream.is_next(sequence) || !stream.has_seam_and_room(len, terms.reach, search) {
+            return None;
+        }
+        // Its last segment was quiet, for the same rules, and no other packet came since.
+        debug_assert!(*rules == terms.rules && calm.0[own], "a search outlives what it needs");
+        *before = Before { last: self.last, seen: self.seen[own], numbers: ends.numbers(own) };
+        if !ends.follow(to_server, (sequence, segment), len, || other.first(), terms.target) {
+            return None;
+        }
+        (self.last, self.seen[own]) = (now, true);
+        stream.append_after_seam(payload, text, &terms.policy, search)
+    }
+}
