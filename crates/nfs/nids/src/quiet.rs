@@ -224,7 +224,7 @@ impl Flow {
         let Some(tracked) = self.tracked.as_deref_mut() else { return false };
         let [stream, other] = [own, 1 - own].map(|side| &tracked.streams[side]);
         let is_calm = !is_decided
-            && !stream.has_ended()
+            && !stream.has_end()
             && !stream.is_waiting()
             && !other.waits_for_acknowledgement()
             && tracked.open.is_empty_in(own)

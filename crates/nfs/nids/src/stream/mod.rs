@@ -134,6 +134,12 @@ impl Stream {
         self.ended
     }
 
+    /// Whether its end is known: a FIN ended it, or waits for earlier bytes.
+    #[inline]
+    pub(super) fn has_end(&self) -> bool {
+        self.ended || self.last.is_some()
+    }
+
     /// The number of bytes sent, modulo 2^32 as sequence numbers wrap.
     pub(super) fn bytes(&self) -> u64 {
         self.next.map_or(0, |next| u64::from(next.wrapping_sub(self.first)))

@@ -238,6 +238,38 @@ fn a_segment_without_data_has_none_of_an_earlier_batch() {
     assert_eq!(bench.sids(), [1]);
 }
 
+/// In a connection that was reset, so that its phase does not tell.
+#[test]
+fn data_that_reaches_an_early_fin_ends_its_stream() {
+    let step = |to_server, flags, ahead, payload: &[u8]| Step {
+        connection: 1,
+        to_server,
+        flags,
+        ahead,
+        acknowledged: 0,
+        older: 0,
+        payload: payload.to_vec(),
+        damaged: false,
+    };
+    let steps = [
+        step(false, 4, 0, b""),
+        step(true, 24, 0, b"a"),
+        step(false, 17, 3, b""),
+        step(false, 24, 0, b"aaa"),
+        step(false, 24, 0, b"beyond the end"),
+    ];
+    let case = Case {
+        many: 2,
+        rules: 0,
+        midstream: false,
+        last: false,
+        stamped: false,
+        target: "linux",
+        most: 100_000,
+    };
+    batches_agree(&steps, case).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(256)))]
     #[test]
