@@ -197,8 +197,9 @@ impl Flow {
         Before { last: self.last, seen: self.seen[own], numbers }
     }
 
-    /// Makes a side as it was [before](Self::before) a quiet segment with a payload of `len` bytes, that
-    /// its stream [could take](super::stream::Stream::may_try). Returns the bytes of memory of its stream's past after it and before.
+    /// Makes a side as it was [before](Self::before) a quiet segment with a payload of `len` bytes, which
+    /// its stream [could take](super::stream::Stream::may_try). Returns the bytes of memory of that
+    /// stream's past after it and before.
     pub(super) fn restore(
         &mut self,
         own: usize,
