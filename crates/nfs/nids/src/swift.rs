@@ -139,12 +139,13 @@ impl Flow {
             return None;
         }
         // Its last segment was quiet, for the same rules, and no other packet came since.
-        debug_assert!(*rules == terms.rules && calm.0[own], "a search outlives what it needs");
+        let is_known = *rules == terms.rules && calm.0[own] && self.seen[own];
+        debug_assert!(is_known, "a search outlives what it needs");
         *before = Before { last: self.last, seen: self.seen[own], numbers: ends.numbers(own) };
         if !ends.follow(to_server, (sequence, segment), len, || other.first(), terms.target) {
             return None;
         }
-        (self.last, self.seen[own]) = (now, true);
+        self.last = now;
         stream.append_after_seam(payload, text, &terms.policy, search)
     }
 }
