@@ -174,7 +174,7 @@ pub(super) fn flags_continue(flags: u8) -> bool {
 
 /// The TCP header of a packet that has one.
 #[inline]
-pub(super) fn header(batch: &Batch, lane: usize) -> &[u8] {
+fn header(batch: &Batch, lane: usize) -> &[u8] {
     let headers = batch.headers(lane);
     batch.bytes(lane).get(headers.l4.into()..headers.payload.into()).unwrap_or(&[])
 }

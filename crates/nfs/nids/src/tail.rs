@@ -112,8 +112,8 @@ impl Tail {
     }
 
     /// Appends bytes where there is [room](Self::has_seam_and_room), and makes `text` the seam and these
-    /// bytes, which have its length; notes their search. Returns the bytes of memory
-    /// before and now; `None` if there is no room.
+    /// bytes, which have its length; notes their search. Returns the bytes of memory before and now; `None`
+    /// if there is no room.
     #[inline(always)]
     pub(super) fn append_after_seam(
         &mut self,
@@ -132,8 +132,7 @@ impl Tail {
         let (begin, rest) = text.split_first_chunk_mut()?;
         *begin = *seam;
         copy_twice(bytes, [rest, room]);
-        let bytes = len as u32;
-        (self.end, self.len, self.room) = (self.end + bytes, self.len + bytes, self.room - bytes);
+        self.has_got(len);
         self.searched = searched;
         Some((before, self.memory()))
     }
@@ -202,15 +201,20 @@ impl Tail {
             && let Some(place) = self.ring.get_mut(end..end + len)
         {
             copy(bytes, place);
-            self.end += len as u32;
-            self.len += len as u32;
-            self.room -= len as u32;
+            self.has_got(len);
         } else {
             self.push_apart(bytes, most);
         }
     }
 
-    /// The same where bytes are forgotten, the ring grows, or they go on at its beginning.
+    /// Counts bytes that were put where they had room.
+    #[inline(always)]
+    fn has_got(&mut self, bytes: usize) {
+        let bytes = bytes as u32;
+        (self.end, self.len, self.room) = (self.end + bytes, self.len + bytes, self.room - bytes);
+    }
+
+    /// The same as [`push`](Self::push) where bytes are forgotten, the ring grows, or they go on at its beginning.
     #[inline(never)]
     fn push_apart(&mut self, bytes: &[u8], most: usize) {
         let bytes = &bytes[bytes.len().saturating_sub(limits(most).0)..];
