@@ -102,7 +102,15 @@ impl Lease {
             }
             Device::open(name, settings.queues > 1).map_err(|e| failed(name, &e))?
         };
-        let outcome = device.set_up(settings).and_then(|()| device.queues(name, settings, most));
+        // All queues first: of a device that is up, a packet that follows another into a new queue may overtake it.
+        let before = device.queues.len();
+        let outcome = device
+            .queues(name, settings, most)
+            .and_then(|queues| device.set_up(settings).map(|()| queues));
+        if outcome.is_err() {
+            // Nobody would read what the kernel gives them.
+            device.queues.truncate(before);
+        }
         let number = device.next;
         if outcome.is_ok() {
             device.leases.insert(number, addresses.clone());
