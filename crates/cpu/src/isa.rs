@@ -45,6 +45,12 @@ impl Isa {
 
     /// The best level that this processor has.
     pub fn detect() -> Self {
+        // Each search of a batch asks.
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(Self::detected)
+    }
+
+    fn detected() -> Self {
         #[cfg(target_arch = "x86_64")]
         match (thalweg_level::has_avx2!(), thalweg_level::has_more_for_avx512!()) {
             (true, true) => return Self::Avx512,

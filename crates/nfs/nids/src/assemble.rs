@@ -208,11 +208,12 @@ impl Ahead {
     }
 
     /// Undoes what was accepted, but need not have been by the search, and what followed in the same
-    /// connections.
+    /// connections. If all rules are known that may match a segment, only what followed it.
     #[inline]
     pub(super) fn settle(&mut self, flows: &mut Flows, terms: &Terms) {
         let unclear = self.taken.and(self.unclear());
-        for lane in self.taken.and(self.open.after).without(unclear) {
+        let stays = unclear.and(self.joined).without(self.seamed.and(self.open.before));
+        for lane in self.taken.and(self.open.after) {
             if let Some(flow) = flows.at(Slot(self.slots[lane])) {
                 let own = usize::from(!flow.is_to_server(self.from_low.contains(lane)));
                 if let Some(tracked) = flow.tracked.as_deref_mut() {
@@ -222,8 +223,9 @@ impl Ahead {
         }
         for lane in unclear {
             let slot = self.slots[lane];
-            let later = self.taken.and(Lanes(u32::MAX << lane)).into_iter();
-            let of_it = later.filter(|n| self.slots[*n] == slot).collect();
+            let first = lane + usize::from(stays.contains(lane));
+            let later = self.taken.and(Lanes(u32::MAX.checked_shl(first as u32).unwrap_or(0)));
+            let of_it = later.into_iter().filter(|n| self.slots[*n] == slot).collect();
             self.give_back(flows, of_it, terms);
         }
     }

@@ -154,11 +154,10 @@ impl Flows {
     /// packet adds, which is what may be decompressed of a message.
     pub(super) fn is_crowded(&self) -> bool {
         const MOST_ADDED: usize = 3 << 19;
-        let shares = self.memory.len();
+        let most = self.limits.flows / self.memory.len();
         let mut each = self.memory.iter().enumerate();
         each.any(|(share, memory)| {
-            memory + MOST_ADDED > self.most
-                || self.table.len_of(share) >= self.limits.flows / shares
+            memory + MOST_ADDED > self.most || self.table.len_of(share) >= most
         })
     }
 

@@ -70,11 +70,11 @@ pub(super) struct Inspector {
     /// Where alerts go at once; `None` in a part, which leaves them to the whole.
     pub(super) teller: Option<Teller>,
     /// A stream's past and the bytes that the packet added; reused.
-    stretch: Vec<u8>,
+    pub(super) stretch: Vec<u8>,
     /// Bytes that waited in the other direction and no longer do; reused.
     late: Vec<u8>,
     pub(super) found: Vec<u32>,
-    ahead: Ahead,
+    pub(super) ahead: Ahead,
     pub(super) outcomes: Outcomes,
     pub(super) figures: Figures,
 }
@@ -131,7 +131,8 @@ impl Inspector {
         self.ahead.look(engine, flows, batch, lanes, &terms, &mut self.search);
         let quiet = if context.is_traced() { Lanes::NONE } else { self.ahead.quiet() };
         // Of packets without a connection, those are done for which no rule was found.
-        let done = self.ahead.taken.or(lanes.without(self.ahead.connected).without(self.ahead.any));
+        let alone = lanes.without(self.ahead.connected);
+        let done = self.ahead.taken.or(alone).without(self.ahead.any);
         let mut left = lanes.without(done);
         let mut changed = Changed::default();
         while let Some(lane) = left.lowest() {
@@ -142,18 +143,22 @@ impl Inspector {
                     continue;
                 }
             }
-            left.remove(lane);
             let later = self.ahead.taken.and(Lanes(u32::MAX << lane));
             if !later.is_empty() && flows.is_crowded() {
                 // What it evicts depends on the packets before it alone.
                 self.ahead.give_back(flows, later, &terms);
                 left = left.or(later);
             }
+            left.remove(lane);
             if self.ahead.connected.contains(lane) {
                 let slot = self.ahead.slot(lane);
                 self.ahead.unchanged = slot.is_some_and(|slot| !changed.may_have(slot));
                 changed.add(slot);
-                self.in_connection(engine, flows, batch, lane, context);
+                if self.ahead.taken.contains(lane) {
+                    self.ask_accepted(engine, flows, batch, lane, context);
+                } else {
+                    self.in_connection(engine, flows, batch, lane, context);
+                }
                 continue;
             }
             self.take_found(lane);
@@ -354,7 +359,7 @@ impl Inspector {
     }
 
     /// Uses the rules that were found ahead for a packet.
-    fn take_found(&mut self, lane: usize) {
+    pub(super) fn take_found(&mut self, lane: usize) {
         self.found.clear();
         self.ahead.take(lane, &mut self.found);
     }
@@ -471,7 +476,7 @@ impl Inspector {
 }
 
 /// The packet of a lane, without its stream.
-fn subject<'a>(engine: &Engine, batch: &'a Batch, lane: usize) -> Subject<'a> {
+pub(super) fn subject<'a>(engine: &Engine, batch: &'a Batch, lane: usize) -> Subject<'a> {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
     let events = if engine.needs.events {
         events::find(bytes, headers, batch.field(lane, field::DL_TYPE))

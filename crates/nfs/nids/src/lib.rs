@@ -3,6 +3,7 @@
 //! A packet's payload joins its TCP stream, and the stream is parsed into the messages of its
 //! application protocol; rules inspect all three.
 
+mod accepted;
 mod ahead;
 mod alert;
 mod app;

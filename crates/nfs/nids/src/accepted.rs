@@ -1,0 +1,74 @@
+//! Segments that were accepted before their turn, and for which rules were found.
+//!
+//! A segment that only continues its stream changes nothing but that, whether or not rules match it. So
+//! it stays accepted, and at its turn only the rules are evaluated.
+
+use std::sync::Arc;
+
+use thalweg_nf::Context;
+use thalweg_nf::toolkit::view::payload;
+use thalweg_packet::Batch;
+
+use super::engine::Engine;
+use super::fit::{Stretch, Subject};
+use super::flow::Flow;
+use super::flows::{Flows, Seen};
+use super::inspect::{Inspector, Packet, subject};
+
+impl Inspector {
+    /// Evaluates the rules that were found for a segment, which was accepted. No later segment of its
+    /// connection is.
+    #[inline(never)]
+    pub(super) fn ask_accepted(
+        &mut self,
+        engine: &Arc<Engine>,
+        flows: &mut Flows,
+        batch: &Batch,
+        lane: usize,
+        context: &mut Context<'_>,
+    ) {
+        let Some(slot) = self.ahead.slot(lane) else { return };
+        let share = flows.share_of(slot);
+        let Some(flow) = flows.at(slot) else { return };
+        let Some(tracked) = flow.tracked.as_deref() else { return };
+        let to_server = flow.is_to_server(self.ahead.is_from_low(lane));
+        let (own, len) = (usize::from(!to_server), payload(batch, lane).len());
+        let mut bytes = std::mem::take(&mut self.stretch);
+        bytes.clear();
+        let past = tracked.streams[own].past(engine.needs.tail + len);
+        past.into_iter().for_each(|part| bytes.extend_from_slice(part));
+        let stretch = Stretch { bytes: &bytes, fresh: bytes.len() - len };
+        let mut seen = Seen {
+            share,
+            to_server,
+            established: flow.is_established(),
+            taken: Ok(len),
+            before: flow.memory(),
+            reset: false,
+            application: tracked.app.protocol(),
+            flow,
+        };
+        let subject = Subject { stream: Some(stretch), ..subject(engine, batch, lane) };
+        let mut packet = Packet { subject, context, engine, passed: false };
+        self.take_found(lane);
+        self.ask(&mut packet, Some(&mut seen));
+        self.messages(&mut packet, &mut seen, false);
+        self.act(&mut packet, Some(&mut seen));
+        seen.flow.wake_if_asked(own);
+        let (before, after) = (seen.before, seen.flow.memory());
+        flows.book(share, before, after);
+        self.stretch = bytes;
+    }
+}
+
+impl Flow {
+    /// Notes that the segments of a side are no longer quiet if its rules have decided or wait for more.
+    fn wake_if_asked(&mut self, own: usize) {
+        let is_decided = self.verdict.is_some();
+        if let Some(tracked) = self.tracked.as_deref_mut()
+            && (is_decided || !tracked.open.is_empty_in(own))
+        {
+            tracked.wake();
+        }
+    }
+}
