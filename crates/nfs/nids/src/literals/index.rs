@@ -37,6 +37,24 @@ impl Place {
     }
 }
 
+/// Where literals may lie that are not all in a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Beyond {
+    /// One would begin before it.
+    pub(super) before: bool,
+    /// One has begun in it and would end after it.
+    pub(super) after: bool,
+}
+
+impl Beyond {
+    /// Anywhere.
+    pub(super) const BOTH: Self = Self { before: true, after: true };
+
+    fn or(self, other: Self) -> Self {
+        Self { before: self.before | other.before, after: self.after | other.after }
+    }
+}
+
 /// Literals by the four bytes at their place, or, if it has fewer, by the first two.
 pub(super) struct Index {
     literals: Texts,
@@ -233,7 +251,7 @@ impl Index {
     }
 
     /// Passes to `once` the literals whose window is at `at` in `text`, which is no run, and that
-    /// end after `from`. Returns whether there may be others, which would begin before the text.
+    /// end after `from`. Returns whether there may be others, which are not all in the text.
     #[inline]
     pub(super) fn find(
         &self,
@@ -241,22 +259,26 @@ impl Index {
         at: usize,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
-    ) -> bool {
+    ) -> Beyond {
         let there = text.get(at..).unwrap_or(&[]);
         let mut among = |buckets: &Buckets, window: [u8; WINDOW]| {
             let window = lower(window);
             let entries = buckets.of(window);
+            if entries.is_empty() {
+                return Beyond::default();
+            }
             let those = entries.iter().filter(|entry| entry.window == window);
-            !entries.is_empty() && self.compare(those, text, at, from, once)
+            self.compare(those, text, at, from, once)
         };
-        let is_open = there.first_chunk().is_some_and(|window| among(&self.long, *window));
+        let long = there.first_chunk().map(|window| among(&self.long, *window));
         let pair = there.first_chunk().filter(|_| !self.short.entries.is_empty());
-        is_open | pair.is_some_and(|[first, second]| among(&self.short, [*first, *second, 0, 0]))
+        let short = pair.map(|[first, second]| among(&self.short, [*first, *second, 0, 0]));
+        long.unwrap_or_default().or(short.unwrap_or_default())
     }
 
     /// Passes the literals of `entries` to `once` that are there with their place at `at`. What a literal
     /// shares with the one before is not compared again, so that many literals with the same beginning
-    /// cost little more than one. Returns whether one would begin before the text.
+    /// cost little more than one. Returns where others may lie.
     fn compare<'a>(
         &self,
         entries: impl Iterator<Item = &'a Entry>,
@@ -264,10 +286,11 @@ impl Index {
         at: usize,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
-    ) -> bool {
+    ) -> Beyond {
         // Bytes of the literal before that are there, if it was compared.
-        let (mut matched, mut is_open) = (None, false);
+        let (mut matched, mut beyond) = (None, Beyond::default());
         for &Entry { place, shared, fixed, .. } in entries {
+            let length = self.literals.literal(place.literal).len();
             let known = match shared.map(|shared| shared as usize).zip(matched) {
                 None => 0,
                 // They differ from the text where the one before did, or where they part from it.
@@ -279,21 +302,26 @@ impl Index {
             };
             matched = None;
             let Some(start) = at.checked_sub(place.offset as usize) else {
-                is_open = true;
+                beyond = Beyond::BOTH;
                 continue;
             };
-            let is_elsewhere = fixed.is_some_and(|fixed| fixed as usize != start);
-            if is_elsewhere || !once.wants(place.literal) {
+            if fixed.is_some_and(|fixed| fixed as usize != start) {
+                continue;
+            }
+            if !once.wants(place.literal) {
+                beyond.after |= start + length > text.len();
                 continue;
             }
             work::add(work::COMPARISON);
             let there = known + self.literals.common(place.literal, known, &text[start + known..]);
             matched = Some(there);
-            if there == self.literals.literal(place.literal).len() && start + there > from {
+            if there < length {
+                beyond.after |= start + there == text.len();
+            } else if start + there > from {
                 once.tell(place.literal);
             }
         }
-        is_open
+        beyond
     }
 }
 
@@ -335,5 +363,29 @@ mod tests {
         index.find(b"abcdffhabcdffhabcd", 0, 0, &mut once);
         index.find(b"abcdffhabcdffhabcd", 7, 0, &mut once);
         assert_eq!(found, [3]);
+    }
+
+    #[test]
+    fn what_may_lie_partly_beyond_the_text_is_known() {
+        let literals = [&b"abcdefgh"[..], b"abcdeffff", b"12wxyz"].map(<[u8]>::to_vec);
+        let places = [(0, 0), (1, 0), (2, 2)].map(|(literal, offset)| Place { literal, offset });
+        let index = Index::new(&literals, places.to_vec());
+        let after = Beyond { before: false, after: true };
+        for (text, at, expected) in [
+            (&b"abcdefgh"[..], 0, Beyond::default()),
+            (b"abcd", 0, after),
+            (b"abcdx", 0, Beyond::default()),
+            (b"abcdef", 0, after),
+            (b"12wxyz", 2, Beyond::default()),
+            (b"2wxyz", 1, Beyond::BOTH),
+        ] {
+            let mut once = Once { told: &mut [0; 3], text: 1, tell: |_| () };
+            assert_eq!(index.find(text, at, 0, &mut once), expected, "{}", text.escape_ascii());
+        }
+        // Once more what was found already, as far as it is there.
+        let mut once = Once { told: &mut [0; 3], text: 1, tell: |_| () };
+        let text = b"abcdefghiabcdefg";
+        assert_eq!(index.find(text, 0, 0, &mut once), Beyond::default());
+        assert_eq!(index.find(text, 9, 0, &mut once), after);
     }
 }

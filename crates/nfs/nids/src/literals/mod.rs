@@ -23,7 +23,7 @@ mod windows;
 use bitmap::Check;
 use dense::Block;
 use hits::Hit;
-use index::{Index, Place};
+use index::{Beyond, Index, Place};
 pub(super) use index::{WINDOW, commonness};
 use nibbles::Nibbles;
 use pairs::Pairs;
@@ -297,19 +297,18 @@ impl Literals {
         *before += texts.len() as u64;
         let (mut runs, mut repeats) = (Runs::default(), is_crowded.then_some(repeats));
         let mut open = Open::default();
-        hits.iter().for_each(|hit| open.after.0 |= 1_u32.checked_shl(hit.text).unwrap_or(0));
         for hit in &*hits {
             let (number, at) = (hit.text as usize, hit.at as usize);
             let (text, from) = (texts[number], from[number]);
             let tell = |literal| tell(number, literal);
             let id = first + number as u64;
             let mut once = Once { told, text: id, tell };
-            let is_open = match (runs.at(number, text, at), &mut repeats) {
-                (There::Known, _) => false,
+            let Beyond { before, after } = match (runs.at(number, text, at), &mut repeats) {
+                (There::Known, _) => Beyond::default(),
                 (There::Other, None) => self.index.find(text, at, from, &mut once),
                 (There::Run(run), None) => {
                     self.index.find_in_run(text, &run, from, &mut once);
-                    true
+                    Beyond::BOTH
                 }
                 (There::Run(run), Some(repeats)) => {
                     if !repeats.know(id, text, run.start, from) {
@@ -317,17 +316,18 @@ impl Literals {
                         let extent = self.index.extent_of_run(text, &run);
                         repeats.add(id, text, run.start, extent);
                     }
-                    true
+                    Beyond::BOTH
                 }
                 (There::Other, Some(repeats)) => {
                     if !repeats.know(id, text, at, from) {
                         let extent = self.find_new(text, at, from, &mut once);
                         repeats.add(id, text, at, extent);
                     }
-                    true
+                    Beyond::BOTH
                 }
             };
-            open.before.0 |= u32::from(is_open).checked_shl(hit.text).unwrap_or(0);
+            open.before.0 |= u32::from(before).checked_shl(hit.text).unwrap_or(0);
+            open.after.0 |= u32::from(after).checked_shl(hit.text).unwrap_or(0);
         }
         open
     }

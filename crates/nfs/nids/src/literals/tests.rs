@@ -144,6 +144,36 @@ proptest! {
         }
     }
 
+    /// A literal that lies over a cut is found by a second search from the seam on, or one of both searches
+    /// says that there may be one.
+    #[test]
+    fn what_lies_over_a_seam_is_found_or_open(
+        units in proptest::collection::vec(
+            (proptest::collection::vec(select(b"abC0".to_vec()), 1..9), 1usize..4), 8..40),
+        literals in proptest::collection::vec((any::<prop::sample::Index>(), 2usize..40), 1..30),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let text: Vec<u8> = units.iter().flat_map(|(unit, times)| unit.repeat(*times)).collect();
+        let part = |(start, length): &(prop::sample::Index, usize)| {
+            let rest = &text[start.index(text.len())..];
+            rest[..rest.len().min(*length)].to_ascii_lowercase()
+        };
+        let literals = distinct(literals.iter().map(part));
+        prop_assume!(!literals.is_empty() && text.len() > Literals::SEAM);
+        let cut = Literals::SEAM + cut.index(text.len() - Literals::SEAM);
+        let (first, second) = (&text[..cut], &text[cut - Literals::SEAM..]);
+        let expected = reference(&literals, &text, cut);
+        for prepared in variants(&literals) {
+            let (mut found, mut numbers) = (Found::default(), Vec::new());
+            let after = prepared.find_in_each(&[first], None, &[0], &mut found, |_, _| ()).after;
+            let (tell, seam) = (|_, literal| numbers.push(literal), [Literals::SEAM]);
+            let before = prepared.find_in_each(&[second], None, &seam, &mut found, tell).before;
+            let has_all = expected.iter().all(|literal| numbers.contains(literal));
+            let is_open = before.contains(0) || after.contains(0);
+            prop_assert!(has_all || is_open, "{numbers:?} of {expected:?}");
+        }
+    }
+
     #[test]
     fn what_repeats_is_found(
         literals in proptest::collection::vec(
