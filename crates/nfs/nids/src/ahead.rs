@@ -177,7 +177,7 @@ impl Ahead {
         }
         self.any = self.found.iter().map(|(lane, _)| *lane as usize).collect();
         self.text = text;
-        self.settle(flows, terms);
+        self.settle(flows);
     }
 
     /// Reads the packets' payloads, and their `SEGMENTS` if these matter.

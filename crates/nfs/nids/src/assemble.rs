@@ -210,7 +210,7 @@ impl Ahead {
     /// Undoes what was accepted, but need not have been by the search, and what followed in the same
     /// connections. If all rules are known that may match a segment, only what followed it.
     #[inline]
-    pub(super) fn settle(&mut self, flows: &mut Flows, terms: &Terms) {
+    pub(super) fn settle(&mut self, flows: &mut Flows) {
         let unclear = self.taken.and(self.unclear());
         let stays = unclear.and(self.joined).without(self.seamed.and(self.open.before));
         for lane in self.taken.and(self.open.after) {
@@ -226,12 +226,12 @@ impl Ahead {
             let first = lane + usize::from(stays.contains(lane));
             let later = self.taken.and(Lanes(u32::MAX.checked_shl(first as u32).unwrap_or(0)));
             let of_it = later.into_iter().filter(|n| self.slots[*n] == slot).collect();
-            self.give_back(flows, of_it, terms);
+            self.give_back(flows, of_it);
         }
     }
 
     /// Undoes the acceptance of the packets of some lanes, after which their connections have no others.
-    pub(super) fn give_back(&mut self, flows: &mut Flows, lanes: Lanes, terms: &Terms) {
+    pub(super) fn give_back(&mut self, flows: &mut Flows, lanes: Lanes) {
         let mut left = lanes.and(self.taken);
         while let Some(lane) = left.highest() {
             left.remove(lane);
@@ -241,7 +241,7 @@ impl Ahead {
                 let own = usize::from(!flow.is_to_server(self.from_low.contains(lane)));
                 let place = self.places[lane];
                 let len = (place.end - place.fresh) as usize;
-                if let Some((before, after)) = flow.restore(own, len, self.before[lane], terms) {
+                if let Some((before, after)) = flow.restore(own, len, self.before[lane]) {
                     flows.book_within(slot, before, after);
                 }
             }

@@ -146,7 +146,7 @@ impl Inspector {
             let later = self.ahead.taken.and(Lanes(u32::MAX << lane));
             if !later.is_empty() && flows.is_crowded() {
                 // What it evicts depends on the packets before it alone.
-                self.ahead.give_back(flows, later, &terms);
+                self.ahead.give_back(flows, later);
                 left = left.or(later);
             }
             left.remove(lane);

@@ -205,12 +205,11 @@ impl Flow {
         own: usize,
         len: usize,
         before: Before,
-        terms: &Terms,
     ) -> Option<(usize, usize)> {
         (self.last, self.seen[own]) = (before.last, before.seen);
         let tracked = self.tracked.as_deref_mut()?;
         let memory = tracked.streams[own].memory();
-        tracked.streams[own].take_back(len, &terms.policy);
+        tracked.streams[own].take_back(len);
         tracked.ends.take_back(own, before.numbers);
         Some((memory, tracked.streams[own].memory()))
     }

@@ -15,6 +15,12 @@ impl Searched {
         Self(u32::from(engine) << u16::BITS | u32::from((self.0 as u16).wrapping_add(1)))
     }
 
+    /// The lower half of its number.
+    #[inline]
+    pub(super) fn number(self) -> u16 {
+        self.0 as u16
+    }
+
     /// Whether this is another one than `now`, for the same rules.
     #[inline(always)]
     pub(super) fn is_before(self, now: Self) -> bool {

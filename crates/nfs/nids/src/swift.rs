@@ -135,7 +135,7 @@ impl Flow {
         let len = payload.len();
         let [client, server] = streams;
         let (stream, other) = if to_server { (client, server) } else { (server, client) };
-        if !stream.is_next(sequence) || !stream.has_seam_and_room(len, terms.reach, search) {
+        if !stream.is_next(sequence) || !stream.has_seam(search) {
             return None;
         }
         // Its last segment was quiet, for the same rules, and no other packet came since.
@@ -146,6 +146,6 @@ impl Flow {
             return None;
         }
         self.last = now;
-        stream.append_after_seam(payload, text, &terms.policy, search)
+        Some(stream.append_after_seam(payload, text, &terms.policy, search))
     }
 }

@@ -8,10 +8,10 @@ use super::searched::Searched;
 
 /// Bytes that are kept at least, to compare retransmissions with.
 const COMPARED: usize = 2048;
-/// What is kept may exceed its limit by this fraction of it (1/4).
+/// This fraction of it more is kept (1/4), so that as many bytes can be appended and taken back.
 const SLACK: usize = 4;
 
-/// The most bytes that are tried: appended so that they can be taken back.
+/// The bytes that can be appended and taken back without asking, once in a batch.
 pub(super) const TRIED: usize = 128;
 const _: () = assert!(TRIED <= COMPARED / SLACK);
 
@@ -25,13 +25,15 @@ const LINE: usize = 64;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<u8>", into = "Vec<u8>")]
 pub(super) struct Tail {
-    /// Where it ends, the bytes go on at its beginning.
+    /// Where it ends, the bytes go on at its beginning. It grows up to the limit; then new bytes take the
+    /// place of the oldest.
     ring: Box<[u8]>,
     /// The place after the last byte, which may be that after the ring.
     end: u32,
     len: u32,
-    /// How many bytes have room at `end` without any other change.
-    room: u32,
+    /// The bytes that were appended in a batch and may be taken back, at least, and the number of its search.
+    tried: u16,
+    tried_in: u16,
     /// The search of these bytes for literals, of which none that begins before the last
     /// [`SEAM`](Literals::SEAM) bytes ends after them; none if one may.
     searched: Searched,
@@ -77,43 +79,32 @@ impl Tail {
         before.last_chunk().filter(|_| is_closed && self.len() >= Literals::SEAM)
     }
 
-    /// Whether there is that end, and `bytes` more can be appended after it and taken back.
+    /// Whether there is that end, after which [`TRIED`] bytes may be appended and taken back: a first time before
+    /// the search `now`.
     #[inline(always)]
-    pub(super) fn has_seam_and_room(&self, bytes: usize, most: usize, now: Searched) -> bool {
-        // As many bytes before the end are the last ones: a ring goes on at its beginning when it is full.
-        self.searched.is_before(now)
-            && self.end as usize >= Literals::SEAM
-            && (bytes <= self.room as usize || self.can_make_room(bytes, most, now))
+    pub(super) fn has_seam(&self, now: Searched) -> bool {
+        self.searched.is_before(now) && self.len() >= Literals::SEAM
     }
 
-    /// Whether `bytes` more have room after the last one once room is made, and can be taken back.
-    #[inline(never)]
-    fn can_make_room(&self, bytes: usize, most: usize, now: Searched) -> bool {
-        let kept = self.len().min(limits(most).0);
-        let grows = kept + bytes > self.ring.len();
-        (grows || self.end as usize + bytes <= self.ring.len())
-            && self.may_try_apart(bytes, most, now)
+    /// Whether so many bytes have room at the end, the oldest ones aside.
+    #[inline(always)]
+    fn has_room(&self, bytes: usize, most: usize) -> bool {
+        let (size, (_, limit)) = (self.ring.len(), limits(most));
+        self.end as usize + bytes <= size
+            && (size == limit || self.len() + bytes <= size.min(limit))
     }
 
-    /// Forgets bytes so that `bytes` more have room within the limit, and makes the ring large enough.
-    #[inline(never)]
+    /// Makes the ring large enough for `bytes` more, or as large as it may be.
     fn make_room(&mut self, bytes: usize, most: usize) {
-        let (least, limit) = limits(most);
-        if self.len() + bytes > limit || bytes == least {
-            // Those that are tried leave what is needed if they are taken back.
-            let kept = if bytes <= TRIED { least } else { least - bytes };
-            self.len = self.len().min(kept) as u32;
+        let (size, (_, limit)) = (self.ring.len(), limits(most));
+        let needed = self.len() + bytes;
+        if size > limit || size < limit && needed > size {
+            self.resize(needed.max(2 * self.len()).min(limit));
         }
-        let len = self.len() + bytes;
-        if len > self.ring.len() {
-            self.grow(len, limit);
-        }
-        self.find_room(most);
     }
 
-    /// Appends bytes where there is [room](Self::has_seam_and_room), and makes `text` the seam and these
-    /// bytes, which have its length; notes their search. Returns the bytes of memory before and now; `None`
-    /// if there is no room.
+    /// Appends bytes after that [end](Self::has_seam), and makes `text` the seam and these bytes, which have its
+    /// length; notes their search. Returns the bytes of memory before and now.
     #[inline(always)]
     pub(super) fn append_after_seam(
         &mut self,
@@ -121,20 +112,35 @@ impl Tail {
         text: &mut [u8],
         most: usize,
         searched: Searched,
-    ) -> Option<(usize, usize)> {
-        let (len, before) = (bytes.len(), self.memory());
-        if len > self.room as usize {
-            self.make_room(len, most);
+    ) -> (usize, usize) {
+        let (end, before) = (self.end as usize, self.memory());
+        if self.has_room(bytes.len(), most)
+            && let Some(place) =
+                self.ring.get_mut(end.wrapping_sub(Literals::SEAM)..end + bytes.len())
+            && let Some((seam, room)) = place.split_first_chunk_mut::<{ Literals::SEAM }>()
+            && let Some((begin, rest)) = text.split_first_chunk_mut()
+        {
+            *begin = *seam;
+            copy_twice(bytes, [rest, room]);
+            self.has_got(bytes.len());
+        } else {
+            self.append_after_seam_apart(bytes, text, most);
         }
-        let end = self.end as usize;
-        let place = self.ring.get_mut(end.wrapping_sub(Literals::SEAM)..end + len)?;
-        let (seam, room) = place.split_first_chunk_mut::<{ Literals::SEAM }>()?;
-        let (begin, rest) = text.split_first_chunk_mut()?;
-        *begin = *seam;
-        copy_twice(bytes, [rest, room]);
-        self.has_got(len);
         self.searched = searched;
-        Some((before, self.memory()))
+        (before, self.memory())
+    }
+
+    /// The same where the ring grows, or the bytes or the seam go on at its beginning.
+    #[inline(never)]
+    fn append_after_seam_apart(&mut self, bytes: &[u8], text: &mut [u8], most: usize) {
+        let (mut seam, rest) = text.split_at_mut(Literals::SEAM);
+        for part in self.last(Literals::SEAM) {
+            let (place, left) = seam.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            seam = left;
+        }
+        rest.copy_from_slice(bytes);
+        self.push_apart(bytes, most);
     }
 
     /// Notes the search of the last bytes; none if a literal may have begun in them.
@@ -143,34 +149,27 @@ impl Tail {
         self.searched = searched;
     }
 
-    /// Whether bytes may be appended with this limit, and taken back until the search `now`.
-    #[inline(always)]
-    pub(super) fn may_try(&self, bytes: usize, most: usize, now: Searched) -> bool {
-        bytes <= self.room as usize || self.may_try_apart(bytes, most, now)
+    /// Whether bytes may be appended with this limit, and taken back until the search `now`: then no more are
+    /// forgotten than are kept in addition to `most`. Counts them.
+    #[inline]
+    pub(super) fn may_try(&mut self, bytes: usize, most: usize, now: Searched) -> bool {
+        let (least, limit) = limits(most);
+        let before = match self.searched == now {
+            false => 0,
+            // The first time nobody asked.
+            true if self.tried_in != now.number() => TRIED,
+            true => TRIED.max(self.tried.into()),
+        };
+        let tried = before.saturating_add(bytes);
+        (self.tried, self.tried_in) = (tried.min(u16::MAX.into()) as u16, now.number());
+        self.len() + bytes <= limit || tried <= limit - least
     }
 
-    /// The same where appending them does more than that.
-    #[inline(never)]
-    fn may_try_apart(&self, bytes: usize, most: usize, now: Searched) -> bool {
-        let (_, limit) = limits(most);
-        // What is forgotten is that before the last `most` bytes, of which none may be taken back.
-        self.len() + bytes <= limit || bytes <= TRIED && self.searched != now
-    }
-
-    /// Takes back the last bytes, that [could be](Self::may_try) appended with this limit.
-    pub(super) fn take_back(&mut self, bytes: usize, most: usize) {
+    /// Takes back the last bytes, that [could be](Self::may_try) appended.
+    pub(super) fn take_back(&mut self, bytes: usize) {
         let end = self.end as usize;
         let place = if bytes <= end { end - bytes } else { self.ring.len() + end - bytes };
         (self.end, self.len, self.searched) = (place as u32, self.len - bytes as u32, Searched::NO);
-        self.find_room(most);
-    }
-
-    /// Notes how many bytes have room.
-    fn find_room(&mut self, most: usize) {
-        let (most, limit) = limits(most);
-        let at_end = self.ring.len() - self.end as usize;
-        let in_all = self.ring.len().min(limit).saturating_sub(self.len());
-        self.room = at_end.min(in_all).min(most - 1) as u32;
     }
 
     /// Whether the last bytes, `most` at most, are `bytes`.
@@ -192,12 +191,11 @@ impl Tail {
         *self = Self { ring: std::mem::take(&mut self.ring), ..Self::default() };
     }
 
-    /// Appends bytes. Keeps the last ones, `most` or [`COMPARED`] and a quarter more. That quarter is
-    /// forgotten all at once: before a few bytes are appended, and with many.
+    /// Appends bytes. Keeps the last ones: `most` or [`COMPARED`], and a quarter more.
     #[inline(always)]
     pub(super) fn push(&mut self, bytes: &[u8], most: usize) {
         let (len, end) = (bytes.len(), self.end as usize);
-        if len <= self.room as usize
+        if self.has_room(len, most)
             && let Some(place) = self.ring.get_mut(end..end + len)
         {
             copy(bytes, place);
@@ -210,45 +208,41 @@ impl Tail {
     /// Counts bytes that were put where they had room.
     #[inline(always)]
     fn has_got(&mut self, bytes: usize) {
-        let bytes = bytes as u32;
-        (self.end, self.len, self.room) = (self.end + bytes, self.len + bytes, self.room - bytes);
+        self.end += bytes as u32;
+        self.len = (self.len() + bytes).min(self.ring.len()) as u32;
     }
 
-    /// The same as [`push`](Self::push) where bytes are forgotten, the ring grows, or they go on at its beginning.
+    /// The same as [`push`](Self::push) where the ring grows, or the bytes go on at its beginning.
     #[inline(never)]
     fn push_apart(&mut self, bytes: &[u8], most: usize) {
-        let bytes = &bytes[bytes.len().saturating_sub(limits(most).0)..];
+        let bytes = &bytes[bytes.len().saturating_sub(limits(most).1)..];
         self.make_room(bytes.len(), most);
-        self.put(bytes);
-        self.find_room(most);
+        let (here, beyond) = bytes.split_at(bytes.len().min(self.ring.len() - self.end as usize));
+        let end = self.end as usize;
+        self.ring[end..end + here.len()].copy_from_slice(here);
+        self.has_got(here.len());
+        if !beyond.is_empty() {
+            self.ring[..beyond.len()].copy_from_slice(beyond);
+            self.end = 0;
+            self.has_got(beyond.len());
+        }
     }
 
-    /// Makes the ring as large as needed. It grows in steps, but never beyond the most that it can
-    /// hold.
+    /// Makes the ring this large, and forgets what it cannot hold.
     #[cold]
-    fn grow(&mut self, needed: usize, limit: usize) {
-        let size = needed.max(2 * self.len()).min(limit);
-        let [first, second] = self.last(usize::MAX);
+    fn resize(&mut self, size: usize) {
+        let [first, second] = self.last(size);
         let mut ring = Vec::with_capacity(size);
         ring.extend_from_slice(first);
         ring.extend_from_slice(second);
+        let len = ring.len() as u32;
         ring.resize(size, 0);
-        (self.ring, self.end) = (ring.into_boxed_slice(), self.len);
-    }
-
-    /// Appends bytes for which the ring has room.
-    fn put(&mut self, bytes: &[u8]) {
-        let end = self.end as usize;
-        let (here, beyond) = bytes.split_at(bytes.len().min(self.ring.len() - end));
-        self.ring[end..end + here.len()].copy_from_slice(here);
-        self.ring[..beyond.len()].copy_from_slice(beyond);
-        self.end = if beyond.is_empty() { end + here.len() } else { beyond.len() } as u32;
-        self.len += bytes.len() as u32;
+        (self.ring, self.end, self.len) = (ring.into_boxed_slice(), len, len);
     }
 }
 
-/// How many bytes are kept at least and at most.
-#[inline]
+/// How many bytes are kept at least, and when there are so many.
+#[inline(always)]
 fn limits(most: usize) -> (usize, usize) {
     let most = most.max(COMPARED);
     (most, most + most / SLACK)
@@ -340,15 +334,9 @@ mod tests {
 
     /// What [`Tail::push`] does, with a plain vector.
     fn push(tail: &mut Vec<u8>, bytes: &[u8], most: usize) {
-        let least = most.max(COMPARED);
-        let slack = least / SLACK;
-        let bytes = &bytes[bytes.len().saturating_sub(least)..];
-        let is_over = tail.len() + bytes.len() > least + slack || bytes.len() == least;
-        if is_over && !bytes.is_empty() {
-            let kept = if bytes.len() <= TRIED { least } else { least - bytes.len() };
-            tail.drain(..tail.len().saturating_sub(kept));
-        }
+        let (_, limit) = limits(most);
         tail.extend_from_slice(bytes);
+        tail.drain(..tail.len().saturating_sub(limit));
     }
 
     #[test]
@@ -423,12 +411,12 @@ mod tests {
                 let pieces: Vec<_> = pieces.into_iter().map(&mut bytes).collect();
                 let mut tried = 0;
                 for piece in &pieces {
-                    if tail.has_seam_and_room(piece.len(), most, now) {
+                    if piece.len() <= TRIED && tail.has_seam(now) {
                         let mut text = vec![0; Literals::SEAM + piece.len()];
                         let last = plain[plain.len() - Literals::SEAM..].to_vec();
                         let was = tail.memory();
                         let kept = tail.append_after_seam(piece, &mut text, most, now);
-                        prop_assert_eq!(kept, Some((was, tail.memory())));
+                        prop_assert_eq!(kept, (was, tail.memory()));
                         prop_assert_eq!(text, [last, piece.clone()].concat());
                     } else if tail.may_try(piece.len(), most, now) {
                         tail.push(piece, most);
@@ -442,7 +430,7 @@ mod tests {
                 prop_assert!(tail == Tail::from(plain.clone()));
                 let mut rest = &pieces[tried..];
                 if is_taken_back {
-                    pieces[..tried].iter().rev().for_each(|piece| tail.take_back(piece.len(), most));
+                    pieces[..tried].iter().rev().for_each(|piece| tail.take_back(piece.len()));
                     prop_assert!(tail.is(&before[before.len().saturating_sub(least)..], least));
                     (plain, rest) = (before, &pieces);
                 }

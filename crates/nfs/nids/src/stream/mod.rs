@@ -215,14 +215,14 @@ impl Stream {
         self.tail.seam(most, now)
     }
 
-    /// Whether there is that end, and `bytes` more have room after it, or room can be made.
+    /// Whether there is that end, after which bytes may be appended and taken back. See [`Tail::has_seam`].
     #[inline(always)]
-    pub(super) fn has_seam_and_room(&self, bytes: usize, most: usize, now: Searched) -> bool {
-        self.tail.has_seam_and_room(bytes, most, now)
+    pub(super) fn has_seam(&self, now: Searched) -> bool {
+        self.tail.has_seam(now)
     }
 
-    /// Appends the next bytes where there is [room](Self::has_seam_and_room), and makes `text` the end before
-    /// and these bytes. See [`Tail::append_after_seam`].
+    /// Appends the next bytes after that [end](Self::has_seam), and makes `text` the end and these bytes. See
+    /// [`Tail::append_after_seam`].
     #[inline(always)]
     pub(super) fn append_after_seam(
         &mut self,
@@ -230,10 +230,9 @@ impl Stream {
         text: &mut [u8],
         policy: &Policy,
         searched: Searched,
-    ) -> Option<(usize, usize)> {
-        let kept = self.tail.append_after_seam(bytes, text, policy.tail, searched)?;
+    ) -> (usize, usize) {
         self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
-        Some(kept)
+        self.tail.append_after_seam(bytes, text, policy.tail, searched)
     }
 
     /// Notes the search of the last delivered bytes, or none.
@@ -244,14 +243,14 @@ impl Stream {
 
     /// Whether bytes may be [appended](Self::append), and [taken back](Self::take_back) until the search `now`.
     #[inline(always)]
-    pub(super) fn may_try(&self, bytes: usize, policy: &Policy, now: Searched) -> bool {
+    pub(super) fn may_try(&mut self, bytes: usize, policy: &Policy, now: Searched) -> bool {
         self.tail.may_try(bytes, policy.tail, now)
     }
 
     /// Takes back the last bytes, which [could be](Self::may_try) appended.
-    pub(super) fn take_back(&mut self, bytes: usize, policy: &Policy) {
+    pub(super) fn take_back(&mut self, bytes: usize) {
         self.next = self.next.map(|next| next.wrapping_sub(bytes as u32));
-        self.tail.take_back(bytes, policy.tail);
+        self.tail.take_back(bytes);
     }
 
     /// Whether the last delivered bytes, `most` at most, are `bytes`.
