@@ -141,6 +141,7 @@ impl Ahead {
                 let now = batch.meta.timestamp[lane];
                 let may_take = taken.contains(lane)
                     && is_free
+                    && flow.seen[own]
                     && payload.len() <= LONG
                     && stream.may_try(payload.len(), &terms.policy, search)
                     && now.since(flow.last) < idle;

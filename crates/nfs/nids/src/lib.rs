@@ -370,7 +370,7 @@ impl Core {
         results: Option<Results>,
         context: &mut Context<'_>,
     ) {
-        let engine = self.engine.load_full();
+        let engine = self.engine.load();
         self.inspector.search.results = results;
         self.inspector.packets(&engine, &mut self.flows, batch, lanes, context);
     }
@@ -402,6 +402,14 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Writes alerts, and empties `lines`; the first failure stays.
+fn write(alerts: &mut LineFile, lines: &mut Vec<u8>, failure: &mut Option<NfError>) {
+    if !lines.is_empty() {
+        *failure = failure.take().or(alerts.write(lines).err());
+        lines.clear();
+    }
+}
+
 /// Writes connections in a fixed order.
 fn export(
     mut records: Vec<(&Conversation, &Flow)>,
@@ -425,18 +433,10 @@ impl Nids {
         results: Option<Results>,
         context: &mut Context<'_>,
     ) {
-        let core = self.cores[0].clone();
-        let mut core = lock(&core);
+        let mut core = lock(&self.cores[0]);
         core.process(batch, lanes, results, context);
         if let Some(teller) = &mut core.inspector.teller {
-            self.write(&mut teller.lines);
-        }
-    }
-
-    fn write(&mut self, lines: &mut Vec<u8>) {
-        if !lines.is_empty() {
-            self.failure = self.failure.take().or(self.alerts.write(lines).err());
-            lines.clear();
+            write(&mut self.alerts, &mut teller.lines, &mut self.failure);
         }
     }
 }
@@ -462,7 +462,7 @@ impl NetworkFunction for Nids {
         if let Ok(note) = note.downcast::<(Arc<Engine>, Occasion)>() {
             let (engine, occasion) = &*note;
             teller.tell(engine, occasion);
-            self.write(&mut teller.lines);
+            write(&mut self.alerts, &mut teller.lines, &mut self.failure);
         }
         self.teller = Some(teller);
     }

@@ -140,11 +140,10 @@ pub(super) struct Continuation<'a> {
     pub(super) searched: Searched,
 }
 
-/// What a quiet segment of a side changes of a connection in addition to its stream.
+/// What a quiet segment of a side that was seen changes of a connection in addition to its stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Before {
     pub(super) last: Nanoseconds,
-    pub(super) seen: bool,
     pub(super) numbers: Numbers,
 }
 
@@ -194,7 +193,7 @@ impl Flow {
     pub(super) fn before(&self, own: usize) -> Before {
         let numbers =
             self.tracked.as_deref().map_or_else(Default::default, |t| t.ends.numbers(own));
-        Before { last: self.last, seen: self.seen[own], numbers }
+        Before { last: self.last, numbers }
     }
 
     /// Makes a side as it was [before](Self::before) a quiet segment with a payload of `len` bytes, which
@@ -206,7 +205,7 @@ impl Flow {
         len: usize,
         before: Before,
     ) -> Option<(usize, usize)> {
-        (self.last, self.seen[own]) = (before.last, before.seen);
+        self.last = before.last;
         let tracked = self.tracked.as_deref_mut()?;
         let memory = tracked.streams[own].memory();
         tracked.streams[own].take_back(len);

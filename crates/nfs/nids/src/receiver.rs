@@ -505,11 +505,10 @@ impl Ends {
         // What the other side took before anything was seen was sent as well.
         let acked = self.sides[usize::from(to_server)].numbers.acked;
         let side = &mut self.sides[usize::from(!to_server)].numbers;
-        side.sent = match side.sent {
-            Some(sent) if distance(sent, end) > 0 => Some(end),
-            None if distance(acked, end) > 0 => Some(end),
-            sent => Some(sent.unwrap_or(acked)),
-        };
+        let sent = side.sent.get_or_insert(acked);
+        if distance(*sent, end) > 0 {
+            *sent = end;
+        }
     }
 
     /// Takes over the acknowledgement, the window and the timestamp of a segment that the receiver

@@ -141,7 +141,7 @@ impl Flow {
         // Its last segment was quiet, for the same rules, and no other packet came since.
         let is_known = *rules == terms.rules && calm.0[own] && self.seen[own];
         debug_assert!(is_known, "a search outlives what it needs");
-        *before = Before { last: self.last, seen: self.seen[own], numbers: ends.numbers(own) };
+        *before = Before { last: self.last, numbers: ends.numbers(own) };
         if !ends.follow(to_server, (sequence, segment), len, || other.first(), terms.target) {
             return None;
         }
