@@ -54,21 +54,23 @@ impl Inspector {
         self.ask(&mut packet, Some(&mut seen));
         self.messages(&mut packet, &mut seen, false);
         self.act(&mut packet, Some(&mut seen));
-        seen.flow.wake_if_asked(own);
-        let (before, after) = (seen.before, seen.flow.memory());
-        flows.book(share, before, after);
+        if seen.flow.is_woken(own) {
+            let (before, after) = (seen.before, seen.flow.memory());
+            flows.book(share, before, after);
+        }
         self.stretch = bytes;
     }
 }
 
 impl Flow {
-    /// Notes that the segments of a side are no longer quiet if its rules have decided or wait for more.
-    fn wake_if_asked(&mut self, own: usize) {
-        let is_decided = self.verdict.is_some();
-        if let Some(tracked) = self.tracked.as_deref_mut()
-            && (is_decided || !tracked.open.is_empty_in(own))
-        {
+    /// Whether the rules have decided, or wait for more of a side; its segments are no longer quiet then.
+    /// Otherwise they have changed no memory.
+    fn is_woken(&mut self, own: usize) -> bool {
+        let Some(tracked) = self.tracked.as_deref_mut() else { return true };
+        let is_woken = self.verdict.is_some() || !tracked.open.is_empty_in(own);
+        if is_woken {
             tracked.wake();
         }
+        is_woken
     }
 }

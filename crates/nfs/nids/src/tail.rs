@@ -179,12 +179,12 @@ impl Tail {
         bytes.strip_prefix(first) == Some(second)
     }
 
-    /// Prefetches the last bytes, and the place of the next ones.
+    /// Prefetches the [seam](Self::seam), and the place of the next bytes.
     #[inline(always)]
     pub(super) fn ask_for(&self) {
         let end = self.end as usize;
-        prefetch::near(&self.ring, end.saturating_sub(1));
-        prefetch::near(&self.ring, end + LINE);
+        prefetch::near(&self.ring, end.saturating_sub(Literals::SEAM));
+        prefetch::near(&self.ring, end + LINE - 1);
     }
 
     pub(super) fn clear(&mut self) {
