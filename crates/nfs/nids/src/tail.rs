@@ -79,8 +79,8 @@ impl Tail {
         before.last_chunk().filter(|_| is_closed && self.len() >= Literals::SEAM)
     }
 
-    /// Whether there is that end, after which [`TRIED`] bytes may be appended and taken back: a first time before
-    /// the search `now`.
+    /// Whether there is that end. After it [`TRIED`] bytes may be appended and taken back, since nothing was
+    /// appended for the search `now` yet.
     #[inline(always)]
     pub(super) fn has_seam(&self, now: Searched) -> bool {
         self.searched.is_before(now) && self.len() >= Literals::SEAM

@@ -47,7 +47,7 @@ pub(super) struct Beyond {
 }
 
 impl Beyond {
-    /// Anywhere.
+    /// On both sides.
     pub(super) const BOTH: Self = Self { before: true, after: true };
 
     fn or(self, other: Self) -> Self {
@@ -302,7 +302,8 @@ impl Index {
             };
             matched = None;
             let Some(start) = at.checked_sub(place.offset as usize) else {
-                beyond = Beyond::BOTH;
+                let missing = place.offset as usize - at;
+                beyond = beyond.or(self.beyond(place.literal, missing, text, from));
                 continue;
             };
             if fixed.is_some_and(|fixed| fixed as usize != start) {
@@ -322,6 +323,21 @@ impl Index {
             }
         }
         beyond
+    }
+
+    /// Where a literal may lie that would begin `missing` bytes before `text`. One that has ended before `from`
+    /// was found before.
+    fn beyond(&self, literal: u32, missing: usize, text: &[u8], from: usize) -> Beyond {
+        let length = self.literals.literal(literal).len() - missing;
+        if length <= from {
+            return Beyond::default();
+        }
+        work::add(work::COMPARISON);
+        let there = self.literals.common(literal, missing, text);
+        Beyond {
+            before: there == length || there == text.len(),
+            after: there < length && there == text.len(),
+        }
     }
 }
 
@@ -367,7 +383,7 @@ mod tests {
 
     #[test]
     fn what_may_lie_partly_beyond_the_text_is_known() {
-        let literals = [&b"abcdefgh"[..], b"abcdeffff", b"12wxyz"].map(<[u8]>::to_vec);
+        let literals = [&b"abcdefgh"[..], b"abcdeffff", b"12wxyz89"].map(<[u8]>::to_vec);
         let places = [(0, 0), (1, 0), (2, 2)].map(|(literal, offset)| Place { literal, offset });
         let index = Index::new(&literals, places.to_vec());
         let after = Beyond { before: false, after: true };
@@ -376,12 +392,19 @@ mod tests {
             (b"abcd", 0, after),
             (b"abcdx", 0, Beyond::default()),
             (b"abcdef", 0, after),
-            (b"12wxyz", 2, Beyond::default()),
-            (b"2wxyz", 1, Beyond::BOTH),
+            (b"12wxyz89", 2, Beyond::default()),
+            (b"2wxyz89", 1, Beyond { before: true, after: false }),
+            (b"wxyz8", 0, Beyond::BOTH),
+            (b"3wxyz89", 1, Beyond::default()),
+            (b"wxyz88", 0, Beyond::default()),
         ] {
             let mut once = Once { told: &mut [0; 3], text: 1, tell: |_| () };
             assert_eq!(index.find(text, at, 0, &mut once), expected, "{}", text.escape_ascii());
         }
+        // One that ended before was found then.
+        let mut once = Once { told: &mut [0; 3], text: 1, tell: |_| () };
+        assert_eq!(index.find(b"2wxyz89ab", 1, 7, &mut once), Beyond::default());
+        assert!(index.find(b"2wxyz89ab", 1, 6, &mut once).before);
         // Once more what was found already, as far as it is there.
         let mut once = Once { told: &mut [0; 3], text: 1, tell: |_| () };
         let text = b"abcdefghiabcdefg";
