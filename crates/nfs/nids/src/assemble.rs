@@ -98,8 +98,7 @@ impl Ahead {
             let slot = Slot(self.slots[lane]);
             let is_free = !blocked.may_have(slot);
             let (payload, segment) = (texts.bytes[lane], &self.segment_of(batch, lane));
-            let begin = end;
-            let mut fresh = begin;
+            let (begin, mut fresh) = (end, end);
             let is_taken = 'connection: {
                 let Some(flow) = flows.at(slot).filter(|_| self.segmented.contains(lane)) else {
                     break 'connection false;
