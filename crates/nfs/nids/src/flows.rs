@@ -154,11 +154,16 @@ impl Flows {
     /// packet adds, which is what may be decompressed of a message.
     pub(super) fn is_crowded(&self) -> bool {
         const MOST_ADDED: usize = 3 << 19;
-        let most = self.limits.flows / self.memory.len();
+        let flows = self.flows_of_share();
         let mut each = self.memory.iter().enumerate();
         each.any(|(share, memory)| {
-            memory + MOST_ADDED > self.most || self.table.len_of(share) >= most
+            memory + MOST_ADDED > self.most || self.table.len_of(share) >= flows
         })
+    }
+
+    /// The most connections of a share.
+    fn flows_of_share(&self) -> usize {
+        self.limits.flows / self.memory.len()
     }
 
     /// Whether the connection in `slot` is this one.
@@ -231,7 +236,7 @@ impl Flows {
     /// Inserts a new connection, and evicts another if the table is full.
     fn begin(&mut self, id: Conversation, flow: Flow) -> Result<Slot, NoPlace> {
         let share = self.share(&id);
-        if self.table.len_of(share) >= self.limits.flows / self.memory.len() {
+        if self.table.len_of(share) >= self.flows_of_share() {
             self.evict(share);
         }
         self.table.insert_in(share, id, flow)

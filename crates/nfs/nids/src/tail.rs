@@ -86,7 +86,7 @@ impl Tail {
         self.searched.is_before(now) && self.len() >= Literals::SEAM
     }
 
-    /// Whether so many bytes have room at the end, the oldest ones aside.
+    /// Whether so many bytes have room at the end, where only the oldest of a full ring are in their place.
     #[inline(always)]
     fn has_room(&self, bytes: usize, most: usize) -> bool {
         let (size, (_, limit)) = (self.ring.len(), limits(most));
@@ -133,12 +133,10 @@ impl Tail {
     /// The same where the ring grows, or the bytes or the seam go on at its beginning.
     #[inline(never)]
     fn append_after_seam_apart(&mut self, bytes: &[u8], text: &mut [u8], most: usize) {
-        let (mut seam, rest) = text.split_at_mut(Literals::SEAM);
-        for part in self.last(Literals::SEAM) {
-            let (place, left) = seam.split_at_mut(part.len());
-            place.copy_from_slice(part);
-            seam = left;
-        }
+        let (seam, rest) = text.split_at_mut(Literals::SEAM);
+        let [first, second] = self.last(Literals::SEAM);
+        seam[..first.len()].copy_from_slice(first);
+        seam[first.len()..].copy_from_slice(second);
         rest.copy_from_slice(bytes);
         self.push_apart(bytes, most);
     }
@@ -154,11 +152,13 @@ impl Tail {
     #[inline]
     pub(super) fn may_try(&mut self, bytes: usize, most: usize, now: Searched) -> bool {
         let (least, limit) = limits(most);
-        let before = match self.searched == now {
-            false => 0,
-            // The first time nobody asked.
-            true if self.tried_in != now.number() => TRIED,
-            true => TRIED.max(self.tried.into()),
+        let before = if self.searched != now {
+            0
+        } else if self.tried_in == now.number() {
+            TRIED.max(self.tried.into())
+        } else {
+            // Those after a seam, which are not counted.
+            TRIED
         };
         let tried = before.saturating_add(bytes);
         (self.tried, self.tried_in) = (tried.min(u16::MAX.into()) as u16, now.number());
@@ -241,7 +241,7 @@ impl Tail {
     }
 }
 
-/// How many bytes are kept at least, and when there are so many.
+/// The bytes that are kept at least, once there were so many, and at most.
 #[inline(always)]
 fn limits(most: usize) -> (usize, usize) {
     let most = most.max(COMPARED);
