@@ -108,7 +108,7 @@ fn is_cut_into_as_much(offload: Offload, long: &[u8]) {
 
 /// Parses a frame, and sends it through the NFs.
 pub fn frames(data: &[u8]) {
-    for decapsulate in [Decapsulate::No, Decapsulate::Yes] {
+    for decapsulate in [Decapsulate::No, Decapsulate::Yes, Decapsulate::Nested] {
         let (key, headers) = parse(data, PortIndex(0), decapsulate);
         assert!(headers.end as usize <= data.len() && headers.payload <= headers.end);
         assert!(headers.l4 == 0 || headers.l3 < headers.l4 && headers.l4 <= headers.payload);

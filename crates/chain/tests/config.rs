@@ -77,6 +77,17 @@ fn values_of_a_wrong_type_or_out_of_range() {
 }
 
 #[test]
+fn a_way_to_decapsulate_that_there_is_not() {
+    let mistakes = broken("[input.in]", "[classify]\ndecapsulate = \"twice\"\n[input.in]");
+    let start =
+        "chain.toml:4:15: invalid value: string \"twice\", expected true, false or \"nested\"";
+    assert!(mistakes.len() == 1 && mistakes[0].starts_with(start), "{mistakes:#?}");
+    let mistakes = broken("[input.in]", "[classify]\ndecapsulate = 2\n[input.in]");
+    let start = "chain.toml:4:15: invalid type: integer `2`, expected true, false or \"nested\"";
+    assert!(mistakes.len() == 1 && mistakes[0].starts_with(start), "{mistakes:#?}");
+}
+
+#[test]
 fn parts_that_are_missing() {
     let mistakes = folder("[nf.a]\nnumber = 0\n").mistakes();
     let starts = [

@@ -15,11 +15,12 @@ fn chain(folder: &Path, path: &Path, number: usize) -> String {
     let name = "chain.toml";
     // So that rings are tested too.
     let workers = if number.is_multiple_of(5) { 2 } else { 1 };
+    let decapsulate = if number.is_multiple_of(2) { "true" } else { "'nested'" };
     let text = format!(
         "routes = 'routes.csv'\ndefault_type = 'rest'\n\
          [run]\nworkers = {workers}\n\
          [memory]\nframes = 512\n\
-         [classify]\ndecapsulate = true\n\
+         [classify]\ndecapsulate = {decapsulate}\n\
          [input.capture]\ncapture = '{}'\n\
          [output.out]\ncapture = 'out.pcapng'\n\
          [nf.whole]\nkind = 'defrag'\n[nf.again]\nkind = 'refrag'\n\

@@ -129,7 +129,7 @@ impl Burst {
         let round = self.add(at, batch, routing);
         let lanes = round.batch.lanes();
         round.batch.parse(lanes.without(inside), Decapsulate::No);
-        round.batch.parse(inside, Decapsulate::Yes);
+        round.batch.parse(inside, routing.decapsulate);
         round.queues.put(nf, lanes);
     }
 }
@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn what_is_seen_inside_of_tunnels_is_seen_in_segments_too() {
-        let (_pool, routing, mut burst) = burst(&[10], 128);
+        let (_pool, mut routing, mut burst) = burst(&[10], 128);
+        routing.decapsulate = Decapsulate::Yes;
         let builder = PacketBuilder::new([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         let builder = builder.ip("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let vxlan = [8, 0, 0, 0, 0, 0, 7, 0];

@@ -35,7 +35,7 @@ pub use lanes::{BATCH, Lanes};
 pub use memory::{MemoryKind, PacketMemory};
 pub use metadata::{Cut, Metadata, Packet, PacketType, PortIndex};
 pub use miniflow::MiniFlow;
-pub use parse::{Decapsulate, parse};
+pub use parse::{Decapsulate, MOST_TUNNELS, parse};
 pub use pool::{
     DEFAULT_FRAME_SIZE, Frame, HEADROOM, LARGE_FRAME_SIZE, MAX_FRAME_SIZE, MAX_SUPER_PACKET_LEN,
     Pool, PoolError,

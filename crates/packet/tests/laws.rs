@@ -48,7 +48,7 @@ fn parsed(bytes: &[u8]) -> (FlowKey, Headers) {
 }
 
 fn offsets_are_ordered(bytes: &[u8]) -> Result<(), TestCaseError> {
-    for decapsulate in [Decapsulate::No, Decapsulate::Yes] {
+    for decapsulate in [Decapsulate::No, Decapsulate::Yes, Decapsulate::Nested] {
         let (_, h) = parse(bytes, PortIndex(0), decapsulate);
         prop_assert!(h.end as usize <= bytes.len());
         prop_assert!(h.payload <= h.end, "{h:?}");

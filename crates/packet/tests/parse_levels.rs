@@ -114,14 +114,13 @@ proptest! {
         packets in prop::collection::vec((packet(), prop::bool::weighted(0.05)), 1..=BATCH),
         again in prop::collection::vec(packet(), BATCH),
         chosen in any::<u32>(),
-        inside in any::<bool>(),
+        tunnels in prop::sample::select(vec![Decapsulate::No, Decapsulate::Yes, Decapsulate::Nested]),
     ) {
-        let decapsulate = if inside { Decapsulate::Yes } else { Decapsulate::No };
         for isa in Isa::available() {
             let mut batch = batch(isa, &packets);
             let all = batch.lanes();
-            batch.parse(all, decapsulate);
-            assert_parsed(&batch, all, decapsulate);
+            batch.parse(all, tunnels);
+            assert_parsed(&batch, all, tunnels);
             // Some packets are rewritten and parsed again; the others keep their keys.
             let chosen = Lanes(chosen).and(all);
             for lane in chosen {
@@ -130,8 +129,8 @@ proptest! {
                 prop_assert!(batch.grow_back(lane, bytes.len()));
                 batch.bytes_mut(lane).copy_from_slice(bytes);
             }
-            batch.parse(chosen, decapsulate);
-            assert_parsed(&batch, all, decapsulate);
+            batch.parse(chosen, tunnels);
+            assert_parsed(&batch, all, tunnels);
         }
     }
 }

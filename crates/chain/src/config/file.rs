@@ -12,6 +12,7 @@ use toml::de::DeValue;
 use super::cores::Cores;
 use super::ports::MergeBy;
 use super::served::Served;
+use super::tunnels::Tunnels;
 use crate::workers::Workers;
 
 /// The chain file with the files that it includes, part by part.
@@ -149,7 +150,7 @@ pub(super) struct Classify {
     pub(super) megaflow_limit: usize,
     pub(super) megaflow_adaptive: bool,
     pub(super) idle_timeout_ms: u64,
-    pub(super) decapsulate: bool,
+    pub(super) decapsulate: Tunnels,
 }
 
 impl Default for Classify {
@@ -162,7 +163,7 @@ impl Default for Classify {
             megaflow_limit: config.megaflow_limit,
             megaflow_adaptive: config.megaflow_adaptive,
             idle_timeout_ms: config.idle_timeout.0 / 1_000_000,
-            decapsulate: false,
+            decapsulate: Tunnels::default(),
         }
     }
 }

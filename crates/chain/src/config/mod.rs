@@ -23,6 +23,7 @@ mod routes;
 mod served;
 mod succession;
 mod table;
+mod tunnels;
 mod variables;
 mod ways;
 

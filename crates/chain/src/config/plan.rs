@@ -9,7 +9,7 @@ use thalweg_classify::{Config, RuleTable, SharedRules};
 use thalweg_cpu::SystemMemory;
 use thalweg_nf::device::Launches;
 use thalweg_nf::{Environment, Seed, Steering};
-use thalweg_packet::{Decapsulate, Nanoseconds, Pool};
+use thalweg_packet::{Nanoseconds, Pool};
 use thalweg_source::{Passage, Source, SourceError};
 
 use super::classes::{classes, type_names};
@@ -319,8 +319,14 @@ fn routing(
 ) -> Routing {
     let Routes { decider, order, unused, .. } = routes;
     notes.extend(unused);
-    let decapsulate = if file.classify.decapsulate { Decapsulate::Yes } else { Decapsulate::No };
-    Routing { routes: decider, order, nfs, outputs, types, decapsulate }
+    Routing {
+        routes: decider,
+        order,
+        nfs,
+        outputs,
+        types,
+        decapsulate: file.classify.decapsulate.0,
+    }
 }
 
 fn load_routes(

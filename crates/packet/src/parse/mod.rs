@@ -26,6 +26,23 @@ pub enum Decapsulate {
     /// The key describes the packet inside VXLAN, GRE, Geneve and IP in IP, and the
     /// tunnel fields what was around it.
     Yes,
+    /// The key describes the innermost packet, of at most [`MOST_TUNNELS`] in one another, and the
+    /// tunnel fields what was directly around it.
+    Nested,
+}
+
+/// The maximum number of tunnels in one another that are looked into.
+pub const MOST_TUNNELS: usize = 8;
+
+impl Decapsulate {
+    /// How many tunnels are looked into at most.
+    fn most_tunnels(self) -> usize {
+        match self {
+            Self::No => 0,
+            Self::Yes => 1,
+            Self::Nested => MOST_TUNNELS,
+        }
+    }
 }
 
 /// Parses the packet `bytes`, from its Ethernet header on, that came in by `in_port`.
@@ -37,8 +54,10 @@ pub fn parse(bytes: &[u8], in_port: PortIndex, decapsulate: Decapsulate) -> (Flo
     let bytes = &bytes[..bytes.len().min(u16::MAX as usize)];
     let mut parser = Parser::new(bytes, in_port);
     parser.ethernet(0);
-    if decapsulate == Decapsulate::Yes {
-        parser.decapsulate();
+    for _ in 0..decapsulate.most_tunnels() {
+        if !parser.decapsulate() {
+            break;
+        }
     }
     (parser.key, parser.headers)
 }

@@ -60,7 +60,7 @@ pub(crate) fn parse(
     let (source, destination) = (u16_at(34), u16_at(36));
     let may_be_tunnel =
         protocol == UDP && matches!(u64::from(destination), VXLAN_PORT | GENEVE_PORT);
-    if may_be_tunnel && decapsulate == Decapsulate::Yes {
+    if may_be_tunnel && decapsulate != Decapsulate::No {
         return None;
     }
     let has_ports = protocol != ESP;

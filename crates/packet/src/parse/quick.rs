@@ -186,7 +186,7 @@ fn check(rows: &[__m512i; 13], len: __m512i, decapsulate: Decapsulate) -> Checke
         | esp;
     // Possible tunnels are left to the scalar parser, which looks into them.
     let mut outer = 0;
-    if decapsulate == Decapsulate::Yes {
+    if decapsulate != Decapsulate::No {
         outer = udp
             & (is(rows[9], 0xffff, VXLAN_PORT as i32) | is(rows[9], 0xffff, GENEVE_PORT as i32));
     }

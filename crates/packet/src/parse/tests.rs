@@ -153,6 +153,48 @@ fn tunnels_are_entered_only_on_request() {
     }
 }
 
+/// A packet in `tunnels` tunnels by GRE, whose keys are 1, 2 and so on from the inside.
+fn in_tunnels(tunnels: u8) -> Vec<u8> {
+    let (src, dst) = v4(1, 2);
+    let packet = builder().ip(src, dst).udp(7, 9).build(b"inner");
+    (1..=tunnels).fold(packet, |packet, number| {
+        let (src, dst) = v4(100 + number, 200);
+        let gre = [&[0x20, 0, 0x08, 0, 0, 0, 0, number][..], &packet[14..]].concat();
+        builder().ip(src, dst).protocol(ip_proto::GRE).build(&gre)
+    })
+}
+
+#[test]
+fn tunnels_in_tunnels_are_looked_into_if_it_is_asked_for() {
+    for tunnels in 0..=8 {
+        let packet = in_tunnels(tunnels);
+        let (key, headers) = parse(&packet, PortIndex(3), Decapsulate::Nested);
+        let around = [field::TUN_ID, field::TUN_SRC].map(|of| key.get(of));
+        let expected = if tunnels == 0 { [0, 0] } else { [1, 0x0a00_0065] };
+        assert_eq!((around, key.get(field::TP_DST)), (expected, 9), "{tunnels} tunnels");
+        assert_eq!((headers.status, key.get(field::IN_PORT)), (ParseStatus::Complete, 4));
+        assert_eq!(&packet[headers.payload as usize..headers.end as usize], b"inner");
+        // As far as both look.
+        let one = parse(&packet, PortIndex(3), Decapsulate::Yes);
+        assert_eq!(one == (key, headers), tunnels <= 1);
+    }
+}
+
+#[test]
+fn no_more_than_so_many_tunnels_are_looked_into() {
+    let (key, headers) = parse(&in_tunnels(10), PortIndex(0), Decapsulate::Nested);
+    assert_eq!(key.get(field::TUN_ID), 10 - (MOST_TUNNELS as u64 - 1));
+    assert_eq!((headers.ip_proto, headers.status), (ip_proto::GRE, ParseStatus::Complete));
+    // A tunnel header that ends early, in a tunnel, is where parsing ends.
+    let (src, dst) = v4(1, 2);
+    let short = builder().ip(src, dst).protocol(ip_proto::GRE).build(&[0x20, 0, 0x08, 0]);
+    let gre = [&[0x20, 0, 0x08, 0, 0, 0, 0, 5][..], &short[14..]].concat();
+    let packet = builder().ip(src, dst).protocol(ip_proto::GRE).build(&gre);
+    let (key, headers) = parse(&packet, PortIndex(0), Decapsulate::Nested);
+    assert_eq!((key.get(field::TUN_ID), headers.ip_proto), (5, ip_proto::GRE));
+    assert_eq!(headers.status, ParseStatus::Truncated);
+}
+
 #[test]
 fn mpls_and_frames_without_ether_type_follow_open_vswitch() {
     let mut mpls = vec![0; 12];

@@ -17,11 +17,11 @@ struct Inner {
 }
 
 impl Parser<'_> {
-    /// When the parsed packet is a tunnel's, replaces its key by that of the
-    /// packet inside, with the tunnel fields set. Decapsulates one level.
-    pub(super) fn decapsulate(&mut self) {
+    /// When the parsed packet is a tunnel's, replaces its key by that of the packet inside, with
+    /// the tunnel fields set; returns whether it does.
+    pub(super) fn decapsulate(&mut self) -> bool {
         if self.headers.fragment || self.headers.status != ParseStatus::Complete {
-            return;
+            return false;
         }
         let at = self.headers.payload as usize;
         let plain = |ether_type| Ok(Inner { kind: 4, id: 0, ether_type, at });
@@ -29,20 +29,21 @@ impl Parser<'_> {
             match self.key.get(field::TP_DST) {
                 VXLAN_PORT => self.vxlan(at),
                 GENEVE_PORT => self.geneve(at),
-                _ => return,
+                _ => return false,
             }
         } else {
             match self.headers.ip_proto {
                 ip_proto::GRE => self.gre(at),
                 ip_proto::IPV4 => plain(ethertype::IPV4),
                 ip_proto::IPV6 => plain(ethertype::IPV6),
-                _ => return,
+                _ => return false,
             }
         };
-        match inner {
-            Ok(inner) => self.enter(&inner),
-            Err(status) => self.stop(status),
+        match &inner {
+            Ok(inner) => self.enter(inner),
+            Err(status) => self.stop(*status),
         }
+        inner.is_ok()
     }
 
     fn enter(&mut self, inner: &Inner) {
