@@ -28,11 +28,10 @@ pub(super) struct Suiting<'a>([&'a [u64]; 4]);
 /// For each value of a field, the rules that it suits.
 #[derive(Debug)]
 struct Sets {
-    /// Ranges of values that suit the same rules: the first value of each, in order from 0, and
-    /// the number of its set.
-    ranges: Vec<(u16, u32)>,
-    /// For each upper byte of a value, the number of ranges that begin below it; one more for the end.
-    below: Vec<u32>,
+    /// For each upper byte of a value, where its block of `numbers` begins. Most share one.
+    blocks: Vec<u32>,
+    /// For each lower byte, the number of the value's set; block by block.
+    numbers: Vec<u32>,
     /// The distinct sets one after the other, with a bit for each rule.
     bits: Vec<u64>,
     /// Words of `bits` per set.
@@ -150,19 +149,33 @@ impl Sets {
             (value, number)
         };
         let ranges: Vec<_> = begins.into_iter().map(set_of).collect();
-        let below =
-            |page: u32| ranges.partition_point(|(begin, _)| u32::from(*begin) < page << 8) as u32;
-        let below = (0..=256).map(below).collect();
-        Self { ranges, below, bits, words }
+        let (mut begun, mut uniform, mut numbers) = (0, HashMap::new(), Vec::new());
+        let mut number_of = |value: u32| {
+            let next = ranges.get(begun + 1);
+            begun += usize::from(next.is_some_and(|(begin, _)| u32::from(*begin) == value));
+            ranges[begun].1
+        };
+        let block_of = |page: u32| {
+            let new = numbers.len() as u32;
+            numbers.extend((page << 8..(page + 1) << 8).map(&mut number_of));
+            let block = &numbers[new as usize..];
+            if block.iter().any(|number| *number != block[0]) {
+                return new;
+            }
+            let known = *uniform.entry(block[0]).or_insert(new);
+            if known != new {
+                numbers.truncate(new as usize);
+            }
+            known
+        };
+        let blocks = (0..1 << 8).map(block_of).collect();
+        Self { blocks, numbers, bits, words }
     }
 
+    #[inline]
     fn of(&self, value: u16) -> &[u64] {
-        // Few values part the ranges, and most of them are far apart.
-        let page = usize::from(value >> 8);
-        let [first, end] = [self.below[page], self.below[page + 1]].map(|range| range as usize);
-        let begun = self.ranges[first..end].partition_point(|(begin, _)| *begin <= value);
-        let range = (first + begun).checked_sub(1);
-        let number = range.map_or(0, |range| self.ranges[range].1 as usize);
+        let [upper, lower] = value.to_be_bytes().map(usize::from);
+        let number = self.numbers[self.blocks[upper] as usize + lower] as usize;
         &self.bits[number * self.words..][..self.words]
     }
 }

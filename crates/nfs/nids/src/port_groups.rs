@@ -88,7 +88,7 @@ impl PortGroups {
 
     /// The same, whatever a device has found out.
     fn of_kinds(&self, batch: &Batch, texts: &Texts<'_>, out: &mut Vec<(usize, Lanes)>) {
-        for (kind, lanes) in self.kinds.iter().zip(texts.of_kinds) {
+        for (kind, lanes) in self.kinds.iter().zip(&texts.of_kinds) {
             let lanes = lanes.and(texts.with_payload);
             if lanes.is_empty() {
                 continue;

@@ -159,17 +159,23 @@ pub(super) fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Text without the characters that receivers skip within a name or a value: NULs and other control
+/// Whether receivers do not skip a character within a name or a value, as they do NULs and other control
 /// characters.
+fn is_visible(byte: &u8) -> bool {
+    *byte >= b' ' && *byte != 0x7f
+}
+
+/// Text without the characters that receivers skip.
 fn visible(text: &[u8]) -> Vec<u8> {
-    text.iter().copied().filter(|b| *b >= b' ' && *b != 0x7f).collect()
+    text.iter().copied().filter(is_visible).collect()
 }
 
 /// As [`joined`], for fields that decide how a body is read: whatever a receiver may skip is skipped.
 fn framing(fields: &[Field<'_>], name: &[u8]) -> Option<Vec<u8>> {
     let is = |field: &&Field<'_>| {
         field.name.eq_ignore_ascii_case(name)
-            || trim(&visible(field.name)).eq_ignore_ascii_case(name)
+            || !field.name.iter().all(is_visible)
+                && trim(&visible(field.name)).eq_ignore_ascii_case(name)
     };
     let values: Vec<_> = fields.iter().filter(is).map(|field| visible(field.value)).collect();
     (!values.is_empty()).then(|| values.join(&b", "[..]))
