@@ -83,6 +83,33 @@ impl<'a> Blocks<'a> {
     pub(super) fn all(&self) -> &[Block] {
         &self.room[..self.count]
     }
+
+    /// Blocks of a text that consists of `texts`, in order, as blocks of each of those: a run that is
+    /// reported as a whole must not reach from one into the next.
+    pub(super) fn divided(self, texts: &[&[u8]]) -> &'a [Block] {
+        let Self { room, count } = self;
+        let (mut texts, mut begin, mut made) = (texts.iter().zip(0u32..).peekable(), 0, count);
+        for n in 0..count {
+            let Block { base, passed, .. } = room[n];
+            let base = base as usize;
+            while let Some((text, number)) = texts.peek() {
+                let end = begin + text.len();
+                let (from, to) = (begin.max(base), end.min(base + PLACES));
+                if from < to {
+                    let of_text = passed >> (from - base) & (u64::MAX >> (PLACES - (to - from)));
+                    let at = (from - begin) as u32;
+                    room[made] = Block { text: *number, base: at, passed: of_text };
+                    made += 1;
+                }
+                if end > base + PLACES {
+                    break;
+                }
+                begin = end;
+                texts.next();
+            }
+        }
+        &room[count..made]
+    }
 }
 
 /// For each of the [`PAIRS`] and each hash, the buckets; aligned to cache lines.

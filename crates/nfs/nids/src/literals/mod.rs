@@ -138,14 +138,19 @@ impl Registers {
         }
     }
 
-    /// The same for texts that are `joined`. Returns false if they must be scanned one by one: a run
-    /// that is reported as a whole must not reach from one text into the next.
-    fn scan_joined(&self, joined: &[u8], blocks: &mut Vec<Block>, hits: &mut Vec<Hit>) -> bool {
+    /// The same for texts that are `joined`, in one pass.
+    fn scan_joined(
+        &self,
+        texts: &[&[u8]],
+        joined: &[u8],
+        blocks: &mut Vec<Block>,
+        hits: &mut Vec<Hit>,
+    ) {
         match self {
-            Self::Pairs(pairs) => pairs.scan_sparse(joined, blocks, hits),
+            Self::Pairs(pairs) => pairs.scan_joined(texts, joined, blocks, hits),
             Self::Nibbles(nibbles) => {
                 nibbles.scan(&[joined], hits);
-                true
+                hits::divide(hits, texts);
             }
         }
     }
@@ -282,8 +287,9 @@ impl Literals {
     ) -> Open {
         let Found { hits, blocks, told, repeats, texts: before } = found;
         hits.clear();
-        if !joined.is_some_and(|joined| self.filter_joined(texts, joined, blocks, hits)) {
-            self.filter(texts, blocks, hits);
+        match joined {
+            Some(joined) => self.filter_joined(texts, joined, blocks, hits),
+            None => self.filter(texts, blocks, hits),
         }
         work::add(hits.len() as u64 * work::PLACE);
         // Remembering fewer hits takes longer than it saves.
@@ -358,27 +364,22 @@ impl Literals {
     }
 
     /// The same where the texts are `joined`: a pass over all of them has no beginning and no end for
-    /// each. What passes only together with the bytes of the next text is rejected later. Returns false,
-    /// and appends nothing, if the texts must be filtered one by one.
+    /// each. What passes only together with the bytes of the next text is rejected later.
     fn filter_joined(
         &self,
         texts: &[&[u8]],
         joined: &[u8],
         blocks: &mut Vec<Block>,
         hits: &mut Vec<Hit>,
-    ) -> bool {
-        let scan = |registers: &Registers| registers.scan_joined(joined, blocks, hits);
-        if !self.registers.as_ref().is_none_or(scan) {
-            hits.clear();
-            return false;
+    ) {
+        if let Some(registers) = &self.registers {
+            registers.scan_joined(texts, joined, blocks, hits);
         }
-        hits::divide(hits, texts);
         if let Some(windows) = &self.windows {
             let first = hits.len();
             windows.scan(&[joined], hits);
             hits::divide(&mut hits[first..], texts);
         }
-        true
     }
 
     /// Keeps the places that eight bytes do not exclude.

@@ -12,9 +12,9 @@
 
 use super::affine::{Rows, hashes};
 use super::dense::{Block, Blocks, Dense, PLACES};
-use super::hits::Hit;
 #[cfg(target_arch = "x86_64")]
 use super::hits::tell;
+use super::hits::{Hit, divide};
 use super::index::Place;
 
 /// The offsets of the pairs that are looked up.
@@ -90,24 +90,31 @@ impl Pairs {
         self.scan_scalar(texts, blocks, hits);
     }
 
-    /// The same in one text if no block has many. Returns false if some have; places may be missing
-    /// then.
-    pub(super) fn scan_sparse(
+    /// The same where the texts are `joined`, in one pass over all of them. What passes only together with
+    /// the bytes of the next text may be appended, too.
+    pub(super) fn scan_joined(
         &self,
-        text: &[u8],
+        texts: &[&[u8]],
+        joined: &[u8],
         blocks: &mut Vec<Block>,
         hits: &mut Vec<Hit>,
-    ) -> bool {
-        let mut dense = Blocks::new(blocks, text.len(), 1);
+    ) {
+        let first = hits.len();
+        // Those of the whole, then those of each text.
+        let mut dense = Blocks::new(blocks, 2 * joined.len(), 2 + texts.len());
         #[cfg(target_arch = "x86_64")]
         if self.fast {
-            let (texts, places) = ([text], text.len());
+            let (whole, places) = ([joined], joined.len());
             // SAFETY: `is_fast` checked that the CPU has the instructions.
-            tell(hits, places, |told| unsafe { x86::scan(&self.tables, &texts, told, &mut dense) });
-            return dense.all().is_empty();
+            tell(hits, places, |told| unsafe { x86::scan(&self.tables, &whole, told, &mut dense) });
+            divide(&mut hits[first..], texts);
+            let dense = dense.divided(texts);
+            // SAFETY: as above.
+            return unsafe { self.dense.scan(texts, dense, hits) };
         }
-        self.scan_each(&[text], &mut dense, hits);
-        dense.all().is_empty()
+        self.scan_each(&[joined], &mut dense, hits);
+        divide(&mut hits[first..], texts);
+        self.dense.scan_scalar(texts, dense.divided(texts), hits);
     }
 
     /// The reference of [`scan`](Self::scan).

@@ -144,6 +144,28 @@ proptest! {
         }
     }
 
+    /// Few bytes again and again let most places of a text pass.
+    #[test]
+    fn what_stands_in_dense_texts_is_found(
+        literals in proptest::collection::vec(
+            proptest::collection::vec(select(b"ab[{".to_vec()), 2..10), 1..12),
+        units in proptest::collection::vec(
+            (proptest::collection::vec(select(b"ab[{".to_vec()), 1..6), 1usize..60), 1..8),
+        cuts in any::<[prop::sample::Index; 3]>(),
+        fresh in any::<[prop::sample::Index; 4]>(),
+    ) {
+        let literals = distinct(literals.into_iter());
+        let text: Vec<u8> = units.iter().flat_map(|(unit, times)| unit.repeat(*times)).collect();
+        let mut cuts = cuts.map(|cut| cut.index(text.len() + 1));
+        cuts.sort_unstable();
+        let [a, b, c] = cuts;
+        let texts = [&text[..a], &text[a..b], &text[b..c], &text[c..]];
+        let fresh = [0, 1, 2, 3].map(|n: usize| fresh[n].index(texts[n].len() + 1));
+        for prepared in variants(&literals) {
+            in_each_are_found(&literals, &prepared, texts, fresh)?;
+        }
+    }
+
     /// A literal that lies over a cut is found by a second search from the seam on, or one of both searches
     /// says that there may be one.
     #[test]
