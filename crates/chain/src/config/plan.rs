@@ -319,14 +319,8 @@ fn routing(
 ) -> Routing {
     let Routes { decider, order, unused, .. } = routes;
     notes.extend(unused);
-    Routing {
-        routes: decider,
-        order,
-        nfs,
-        outputs,
-        types,
-        decapsulate: file.classify.decapsulate.0,
-    }
+    let decapsulate = file.classify.decapsulate.0;
+    Routing { routes: decider, order, nfs, outputs, types, decapsulate }
 }
 
 fn load_routes(

@@ -6,6 +6,8 @@
 //! Matching", SIGCOMM 1998). A selected rule may still not match; a rule that is not selected
 //! cannot match.
 
+use std::iter::repeat_n;
+
 use hashbrown::HashMap;
 use thalweg_packet::wire::ip_proto::{SCTP, TCP, UDP};
 use thalweg_packet::{Batch, field};
@@ -149,26 +151,7 @@ impl Sets {
             (value, number)
         };
         let ranges: Vec<_> = begins.into_iter().map(set_of).collect();
-        let (mut begun, mut uniform, mut numbers) = (0, HashMap::new(), Vec::new());
-        let mut number_of = |value: u32| {
-            let next = ranges.get(begun + 1);
-            begun += usize::from(next.is_some_and(|(begin, _)| u32::from(*begin) == value));
-            ranges[begun].1
-        };
-        let block_of = |page: u32| {
-            let new = numbers.len() as u32;
-            numbers.extend((page << 8..(page + 1) << 8).map(&mut number_of));
-            let block = &numbers[new as usize..];
-            if block.iter().any(|number| *number != block[0]) {
-                return new;
-            }
-            let known = *uniform.entry(block[0]).or_insert(new);
-            if known != new {
-                numbers.truncate(new as usize);
-            }
-            known
-        };
-        let blocks = (0..1 << 8).map(block_of).collect();
+        let (blocks, numbers) = in_two_levels(&ranges);
         Self { blocks, numbers, bits, words }
     }
 
@@ -178,6 +161,27 @@ impl Sets {
         let number = self.numbers[self.blocks[upper] as usize + lower] as usize;
         &self.bits[number * self.words..][..self.words]
     }
+}
+
+/// For each upper byte of a value, where its block begins, and the blocks, which have a number for each lower
+/// byte: that of the last of `ranges` that begins there or before. The ranges are in order, from 0 on.
+fn in_two_levels(ranges: &[(u16, u32)]) -> (Vec<u32>, Vec<u32>) {
+    let begins = ranges.iter().map(|(begin, _)| usize::from(*begin));
+    let ends = begins.clone().skip(1).chain([1 << u16::BITS]);
+    let each = begins.zip(ends).zip(ranges);
+    let all = each.flat_map(|((begin, end), (_, number))| repeat_n(*number, end - begin));
+    let (mut uniform, mut numbers) = (HashMap::new(), Vec::new());
+    let block_of = |block: &[u32]| {
+        let new = numbers.len() as u32;
+        let is_uniform = block.iter().all(|number| *number == block[0]);
+        let at = if is_uniform { *uniform.entry(block[0]).or_insert(new) } else { new };
+        if at == new {
+            numbers.extend(block);
+        }
+        at
+    };
+    let blocks = all.collect::<Vec<_>>().chunks(1 << u8::BITS).map(block_of).collect();
+    (blocks, numbers)
 }
 
 impl Kind {
@@ -211,6 +215,32 @@ impl Kind {
             Self::Tcp => rule.protocol.may_be_tcp(),
             Self::Udp => rule.protocol == Protocol::Udp || rule.protocol.is_open(),
             Self::Other => rule.protocol != Protocol::Udp && rule.protocol.may_be_other(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_value_has_the_number_of_its_range(
+            ranges in proptest::collection::btree_map(
+                prop_oneof![any::<u16>(), 0u16..600, 65_000u16.., Just(256), Just(512)], 0u32..4, 0..40),
+        ) {
+            let mut ranges = ranges;
+            ranges.insert(0, 9);
+            let ranges: Vec<_> = ranges.into_iter().collect();
+            let (blocks, numbers) = in_two_levels(&ranges);
+            prop_assert_eq!(blocks.len(), 256);
+            for value in 0..=u16::MAX {
+                let [upper, lower] = value.to_be_bytes().map(usize::from);
+                let range = ranges.partition_point(|(begin, _)| *begin <= value) - 1;
+                prop_assert_eq!(numbers[blocks[upper] as usize + lower], ranges[range].1);
+            }
         }
     }
 }

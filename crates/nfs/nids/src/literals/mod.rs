@@ -149,8 +149,9 @@ impl Registers {
         match self {
             Self::Pairs(pairs) => pairs.scan_joined(texts, joined, blocks, hits),
             Self::Nibbles(nibbles) => {
+                let first = hits.len();
                 nibbles.scan(&[joined], hits);
-                hits::divide(hits, texts);
+                hits::divide(&mut hits[first..], texts);
             }
         }
     }

@@ -100,7 +100,7 @@ impl Pairs {
         hits: &mut Vec<Hit>,
     ) {
         let first = hits.len();
-        // Those of the whole, then those of each text.
+        // Room for those of the whole, and then for those of each text.
         let mut dense = Blocks::new(blocks, 2 * joined.len(), 2 + texts.len());
         #[cfg(target_arch = "x86_64")]
         if self.fast {
