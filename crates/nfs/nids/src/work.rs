@@ -36,5 +36,5 @@ pub fn take() -> u64 {
 /// The most steps for a packet whose payload has `bytes` bytes, with the rules in `tests/dear.rules`.
 #[cfg(any(test, fuzzing))]
 pub const fn most(bytes: usize) -> u64 {
-    256 + 8 * bytes as u64
+    128 + 3 * bytes as u64
 }

@@ -7,34 +7,55 @@
 //! (`gf2p8affineqb`), and ignores the bit that distinguishes upper from lower case. Each pair of a
 //! text is hashed once and looked up in all tables; the results are then moved to their places.
 //!
+//! A literal of two bytes would pass one pair in 256. If there are such, the fourth table holds
+//! another hash of the first pair, and both hashes together determine the pair but for its case.
+//!
 //! Where many places of a block pass, they are left to a second filter ([`Dense`]).
 #![allow(unsafe_code)]
 
 use super::affine::{Rows, hashes};
 use super::dense::{Block, Blocks, Dense, PLACES};
-#[cfg(target_arch = "x86_64")]
-use super::hits::tell;
 use super::hits::{Hit, divide};
+#[cfg(target_arch = "x86_64")]
+use super::hits::{Told, tell};
 use super::index::Place;
 
-/// The offsets of the pairs that are looked up.
-const PAIRS: [usize; 4] = [0, 1, 2, 3];
+/// The number of tables.
+const TABLES: usize = 4;
+/// What each table looks up: the number of the hash, and the offset of the pair.
+type Layout = [(usize, usize); TABLES];
+/// That for literals of some length, and that if some have two bytes.
+const FAR: Layout = [(0, 0), (0, 1), (0, 2), (0, 3)];
+const NEAR: Layout = [(0, 0), (0, 1), (0, 2), (1, 0)];
 /// Bytes that they span.
-const BYTES: usize = PAIRS[3] + 2;
+const BYTES: usize = FAR[3].1 + 2;
 const BUCKETS: usize = 8;
 
-/// Rows of the matrices for the first and the second byte of a pair; each bit of the hash is
-/// the parity of the byte under one of them.
-const FIRST: Rows = [0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80, 0x5b];
-const SECOND: Rows = [0x48, 0x91, 0x06, 0x1c, 0xc3, 0x12, 0x0d, 0xd5];
+/// Rows of the matrices of both hashes, for the first and the second byte of a pair; each bit of a hash
+/// is the parity of the byte under one of them.
+const ROWS: [[Rows; 2]; 2] = [
+    [
+        [0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80, 0x5b],
+        [0x48, 0x91, 0x06, 0x1c, 0xc3, 0x12, 0x0d, 0xd5],
+    ],
+    [
+        [0x80, 0x95, 0xd2, 0x0f, 0x93, 0x95, 0x45, 0x0c],
+        [0xd9, 0x18, 0x0b, 0x8e, 0xdb, 0x02, 0x4a, 0x4b],
+    ],
+];
 
-/// For each pair and hash, the buckets; aligned to cache lines.
+/// For each hash, the buckets; aligned to cache lines.
 #[repr(C, align(64))]
-struct Tables([[u8; 256]; PAIRS.len()]);
+struct Tables([[u8; 256]; TABLES]);
+
+/// Reports the places of texts that pass.
+#[cfg(target_arch = "x86_64")]
+type Scan = for<'a> unsafe fn(&Tables, &[&[u8]], Told<'a>, &mut Blocks<'_>) -> Told<'a>;
 
 /// The filter.
 pub(super) struct Pairs {
     tables: Box<Tables>,
+    is_near: bool,
     dense: Dense,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     fast: bool,
@@ -49,29 +70,39 @@ impl Pairs {
         // Literals of similar length share a bucket: a short one makes its whole bucket pass more.
         let mut places = places.to_vec();
         places.sort_by_key(|p| (p.bytes(literals).len().min(BYTES), p.bytes(literals)));
-        let mut tables = Box::new(Tables([[0; 256]; PAIRS.len()]));
+        let is_near = places[0].bytes(literals).len() == 2;
+        let mut tables = Box::new(Tables([[0; 256]; TABLES]));
         let mut dense = Dense::default();
         for (n, place) in places.iter().enumerate() {
             let bucket = 1u8 << (n * BUCKETS / places.len());
             dense.add(bucket, place.bytes(literals));
             let bytes = place.bytes(literals);
-            for (at, table) in PAIRS.into_iter().zip(&mut tables.0) {
+            for ((number, at), table) in layout(is_near).into_iter().zip(&mut tables.0) {
                 match bytes.get(at..at + 2) {
-                    Some(&[first, second]) => table[usize::from(hash(first, second))] |= bucket,
+                    Some(&[first, second]) => table[hash(number, [first, second])] |= bucket,
                     _ => table.iter_mut().for_each(|buckets| *buckets |= bucket),
                 }
             }
         }
-        Some(Self { tables, dense, fast: is_fast() })
+        Some(Self { tables, is_near, dense, fast: is_fast() })
     }
 
     /// The share of random places that pass.
     pub(super) fn passes(&self) -> f64 {
-        let of_bucket = |bucket: usize| {
-            let filled = |t: &[u8; 256]| t.iter().filter(|b| **b >> bucket & 1 != 0).count() as f64;
-            self.tables.0.iter().map(|t| filled(t) / 256.0).product::<f64>()
+        let Tables([first, second, third, fourth]) = &*self.tables;
+        let of = |table: &[u8; 256]| of_buckets(table.iter().copied());
+        let (of_first, of_fourth) = if self.is_near {
+            // Both look up the same pair.
+            let bytes = 0..=u8::MAX;
+            let pairs =
+                bytes.clone().flat_map(|first| bytes.clone().map(move |second| [first, second]));
+            let either = pairs.map(|pair| first[hash(0, pair)] & fourth[hash(1, pair)]);
+            (of_buckets(either), [1.0; BUCKETS])
+        } else {
+            (of(first), of(fourth))
         };
-        (0..BUCKETS).map(of_bucket).sum()
+        let each = [of_first, of(second), of(third), of_fourth];
+        (0..BUCKETS).map(|bucket| each.iter().map(|shares| shares[bucket]).product::<f64>()).sum()
     }
 
     /// Appends each place in each of the `texts` where a literal may occur; those in `blocks` with many,
@@ -81,8 +112,9 @@ impl Pairs {
         if self.fast {
             let places = places_of(texts);
             let mut dense = Blocks::new(blocks, places, texts.len());
+            let scan = self.scan_of_layout();
             // SAFETY: `is_fast` checked that the CPU has the instructions.
-            tell(hits, places, |told| unsafe { x86::scan(&self.tables, texts, told, &mut dense) });
+            tell(hits, places, |told| unsafe { scan(&self.tables, texts, told, &mut dense) });
             // SAFETY: as above.
             unsafe { self.dense.scan(texts, dense.all(), hits) };
             return;
@@ -104,9 +136,9 @@ impl Pairs {
         let mut dense = Blocks::new(blocks, 2 * joined.len(), 2 + texts.len());
         #[cfg(target_arch = "x86_64")]
         if self.fast {
-            let (whole, places) = ([joined], joined.len());
+            let (scan, whole, places) = (self.scan_of_layout(), [joined], joined.len());
             // SAFETY: `is_fast` checked that the CPU has the instructions.
-            tell(hits, places, |told| unsafe { x86::scan(&self.tables, &whole, told, &mut dense) });
+            tell(hits, places, |told| unsafe { scan(&self.tables, &whole, told, &mut dense) });
             divide(&mut hits[first..], texts);
             let dense = dense.divided(texts);
             // SAFETY: as above.
@@ -115,6 +147,12 @@ impl Pairs {
         self.scan_each(&[joined], &mut dense, hits);
         divide(&mut hits[first..], texts);
         self.dense.scan_scalar(texts, dense.divided(texts), hits);
+    }
+
+    /// The scan by vectors for its layout.
+    #[cfg(target_arch = "x86_64")]
+    fn scan_of_layout(&self) -> Scan {
+        if self.is_near { x86::scan::<true> } else { x86::scan::<false> }
     }
 
     /// The reference of [`scan`](Self::scan).
@@ -144,10 +182,26 @@ impl Pairs {
     /// Whether a literal may occur at a place.
     fn pass(&self, text: &[u8], at: usize) -> bool {
         let byte = |at: usize| text.get(at).copied().unwrap_or(0);
-        let of_pair = |pair: usize| usize::from(hash(byte(at + pair), byte(at + pair + 1)));
-        let each = PAIRS.into_iter().zip(&self.tables.0);
-        each.fold(u8::MAX, |left, (pair, table)| left & table[of_pair(pair)]) != 0
+        let of_pair = |number, pair| hash(number, [byte(at + pair), byte(at + pair + 1)]);
+        let each = layout(self.is_near).into_iter().zip(&self.tables.0);
+        each.fold(u8::MAX, |left, ((number, pair), table)| left & table[of_pair(number, pair)]) != 0
     }
+}
+
+fn layout(is_near: bool) -> Layout {
+    if is_near { NEAR } else { FAR }
+}
+
+/// In which share of the items each bucket is.
+fn of_buckets(items: impl Iterator<Item = u8>) -> [f64; BUCKETS] {
+    let (mut all, mut counts) = (0, [0; BUCKETS]);
+    for buckets in items {
+        all += 1;
+        for (bucket, count) in counts.iter_mut().enumerate() {
+            *count += u32::from(buckets >> bucket & 1);
+        }
+    }
+    counts.map(|count| f64::from(count) / f64::from(all))
 }
 
 fn places_of(texts: &[&[u8]]) -> usize {
@@ -167,11 +221,13 @@ pub(super) fn is_fast() -> bool {
     false
 }
 
-/// The contribution of each byte to the hash, as the first and as the second of a pair.
-const HASHES: [[u8; 256]; 2] = [hashes(FIRST), hashes(SECOND)];
+/// The contribution of each byte to the hashes, as the first and as the second of a pair.
+const HASHES: [[[u8; 256]; 2]; 2] =
+    [[hashes(ROWS[0][0]), hashes(ROWS[0][1])], [hashes(ROWS[1][0]), hashes(ROWS[1][1])]];
 
-fn hash(first: u8, second: u8) -> u8 {
-    HASHES[0][usize::from(first)] ^ HASHES[1][usize::from(second)]
+/// The hash of a number.
+fn hash(number: usize, [first, second]: [u8; 2]) -> usize {
+    usize::from(HASHES[number][0][usize::from(first)] ^ HASHES[number][1][usize::from(second)])
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -184,25 +240,24 @@ mod x86 {
     use super::super::affine::x86::{Table, matrix};
     use super::super::dense::{Blocks, PLACES};
     use super::super::hits::Told;
-    use super::{FIRST, PAIRS, SECOND, Tables};
+    use super::{FAR, ROWS, TABLES, Tables};
 
     /// For each of 64 bytes, the buckets of the pair that begins there, according to each table.
-    type Looked = [__m512i; PAIRS.len()];
+    type Looked = [__m512i; TABLES];
 
     /// The matrices and tables held in registers.
-    struct Registers {
-        first: __m512i,
-        second: __m512i,
-        tables: [Table; PAIRS.len()],
+    struct Registers<const IS_NEAR: bool> {
+        /// Those of both hashes, for the first and the second byte.
+        matrices: [[__m512i; 2]; 2],
+        tables: [Table; TABLES],
     }
 
-    impl Registers {
+    impl<const IS_NEAR: bool> Registers<IS_NEAR> {
         #[avx512]
         #[target_feature(enable = "avx512vbmi")]
         fn load(Tables([t0, t1, t2, t3]): &Tables) -> Self {
             Self {
-                first: _mm512_set1_epi64(const { matrix(FIRST) }),
-                second: _mm512_set1_epi64(const { matrix(SECOND) }),
+                matrices: ROWS.map(|rows| rows.map(|rows| _mm512_set1_epi64(matrix(rows)))),
                 tables: [Table::load(t0), Table::load(t1), Table::load(t2), Table::load(t3)],
             }
         }
@@ -212,11 +267,15 @@ mod x86 {
         #[target_feature(enable = "avx512vbmi,gfni")]
         #[inline]
         fn look_up(&self, first: __m512i, second: __m512i) -> Looked {
-            let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(first, self.first);
-            let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(second, self.second);
-            let hash = _mm512_xor_si512(of_first, of_second);
+            let hash = |[of_first, of_second]: [__m512i; 2]| {
+                let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(first, of_first);
+                let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(second, of_second);
+                _mm512_xor_si512(of_first, of_second)
+            };
+            let one = hash(self.matrices[0]);
+            let other = if IS_NEAR { hash(self.matrices[1]) } else { one };
             let [t0, t1, t2, t3] = self.tables;
-            [t0.look_up(hash), t1.look_up(hash), t2.look_up(hash), t3.look_up(hash)]
+            [t0.look_up(one), t1.look_up(one), t2.look_up(one), t3.look_up(other)]
         }
 
         /// The same for the last bytes of a text, at most 64, padded with zeros.
@@ -258,11 +317,14 @@ mod x86 {
             let mut now = looked(0);
             for base in (0..text.len()).step_by(PLACES) {
                 let next = looked(base + PLACES);
-                let one = behind::<{ PAIRS[1] as i32 }>(now[1], next[1]);
-                let two = behind::<{ PAIRS[2] as i32 }>(now[2], next[2]);
-                let three = behind::<{ PAIRS[3] as i32 }>(now[3], next[3]);
+                let one = behind::<{ FAR[1].1 as i32 }>(now[1], next[1]);
+                let two = behind::<{ FAR[2].1 as i32 }>(now[2], next[2]);
+                let last = match IS_NEAR {
+                    true => now[3],
+                    false => behind::<{ FAR[3].1 as i32 }>(now[3], next[3]),
+                };
                 let near = _mm512_and_si512(now[0], one);
-                let far = _mm512_and_si512(two, three);
+                let far = _mm512_and_si512(two, last);
                 // There are no places past the end.
                 let there = (text.len() - base).min(PLACES) as u32;
                 let passed = _bzhi_u64(_mm512_test_epi8_mask(near, far), there);
@@ -285,13 +347,13 @@ mod x86 {
     #[avx512]
     #[target_feature(enable = "avx512vbmi,gfni")]
     #[inline(never)]
-    pub(super) fn scan<'a>(
+    pub(super) fn scan<'a, const IS_NEAR: bool>(
         tables: &Tables,
         texts: &[&[u8]],
         mut told: Told<'a>,
         dense: &mut Blocks<'_>,
     ) -> Told<'a> {
-        let registers = Registers::load(tables);
+        let registers = Registers::<IS_NEAR>::load(tables);
         let nothing = registers.look_up(_mm512_setzero_si512(), _mm512_setzero_si512());
         for (n, text) in texts.iter().enumerate() {
             registers.scan(n, text, &nothing, &mut told, dense);
@@ -350,14 +412,21 @@ mod tests {
     #[test]
     fn the_hash_does_not_tell_cases_apart() {
         for (upper, lower) in (b'A'..=b'Z').zip(b'a'..=b'z') {
-            assert_eq!(hash(upper, b'x'), hash(lower, b'X'));
-        }
-        let mut used = [0u32; 256];
-        for first in 0..=u8::MAX {
-            for second in 0..=u8::MAX {
-                used[usize::from(hash(first, second))] += 1;
+            for number in [0, 1] {
+                assert_eq!(hash(number, [upper, b'x']), hash(number, [lower, b'X']));
             }
         }
+        let mut used = [[0u32; 256]; 2];
+        let mut used_together = std::collections::HashMap::<_, u32>::new();
+        for first in 0..=u8::MAX {
+            for second in 0..=u8::MAX {
+                let each = [0, 1].map(|number| hash(number, [first, second]));
+                (0..2).for_each(|number| used[number][each[number]] += 1);
+                *used_together.entry(each).or_default() += 1;
+            }
+        }
+        let used = used.as_flattened();
         assert!(used.iter().all(|n| *n == 256), "every hash stands for the same number of pairs");
+        assert!(used_together.values().all(|n| *n == 4), "both tell pairs apart but for two bits");
     }
 }

@@ -1,5 +1,7 @@
 //! Internet checksums (RFC 1071) and their incremental update (RFC 1624).
 
+mod words;
+
 use crate::headers::Headers;
 use crate::wire::ip_proto;
 
@@ -7,6 +9,7 @@ use crate::wire::ip_proto;
 ///
 /// Parts may be added in any order; each part but the last must be of even
 /// length, as the fields of a pseudo-header are.
+// Words as they lie in memory: a one's-complement sum does not depend on the order of their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum(u64);
 
@@ -17,13 +20,7 @@ impl Checksum {
     #[allow(clippy::should_implement_trait)] // `+` on bytes would say less
     #[inline]
     pub fn add(mut self, bytes: &[u8]) -> Self {
-        let (chunks, rest) = bytes.as_chunks::<4>();
-        for chunk in chunks {
-            self.0 += u64::from(u32::from_be_bytes(*chunk));
-        }
-        let mut last = [0; 4];
-        last[..rest.len()].copy_from_slice(rest);
-        self.0 += u64::from(u32::from_be_bytes(last));
+        self.0 += words::sum(bytes);
         self
     }
 
@@ -31,7 +28,7 @@ impl Checksum {
     #[must_use]
     #[inline]
     pub fn add_u16(self, word: u16) -> Self {
-        Self(self.0 + u64::from(word))
+        Self(self.0 + u64::from(word.to_be()))
     }
 
     /// The sum folded to 16 bits, not complemented.
@@ -41,7 +38,7 @@ impl Checksum {
         while sum >> 16 != 0 {
             sum = (sum >> 16) + (sum & 0xffff);
         }
-        sum as u16
+        u16::from_be(sum as u16)
     }
 
     /// The checksum: the complement of the sum.
@@ -224,6 +221,19 @@ mod tests {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(Checksum::default().add(&bytes).sum(), 0xddf2);
         assert_eq!(checksum(&[0xff]), !0xff00);
+    }
+
+    #[test]
+    fn the_words_of_a_text_are_summed_in_the_order_of_the_network() {
+        for len in [0, 1, 2, 5, 20, 127, 128, 129, 1500, 65_535] {
+            let bytes: Vec<u8> = (0..len).map(|n: u64| (n * n >> 3) as u8).collect();
+            let word =
+                |pair: &[u8]| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |b| u64::from(*b));
+            let all: u64 = bytes.chunks(2).map(word).sum::<u64>() + 0x1234;
+            let folded = (all % 0xffff) as u16;
+            let sum = Checksum::default().add_u16(0x1234).add(&bytes).sum();
+            assert_eq!(sum % 0xffff, folded, "{len} bytes");
+        }
     }
 
     #[test]
