@@ -290,6 +290,19 @@ mod x86 {
             self.look_up(bytes, second)
         }
 
+        /// The same for 64 bytes that another follows.
+        #[avx512]
+        #[target_feature(enable = "avx512vbmi,gfni")]
+        #[inline]
+        fn look_up_block(&self, block: &[u8; PLACES + 1]) -> Looked {
+            let at = block.as_ptr();
+            // SAFETY: the block has one byte more than the load reads.
+            let first = unsafe { _mm512_loadu_si512(at.cast()) };
+            // SAFETY: as above.
+            let second = unsafe { _mm512_loadu_si512(at.wrapping_add(1).cast()) };
+            self.look_up(first, second)
+        }
+
         /// Reports the places of a text that pass. Past its end, the results for zeros are used.
         #[avx512]
         #[target_feature(enable = "avx512vbmi,gfni")]
@@ -302,45 +315,64 @@ mod x86 {
             told: &mut Told<'_>,
             dense: &mut Blocks<'_>,
         ) {
-            let looked = |base: usize| match text.get(base..).unwrap_or_default() {
-                [] => *nothing,
-                rest if rest.len() <= PLACES => self.look_up_rest(rest),
-                rest => {
-                    let at = rest.as_ptr();
-                    // SAFETY: `rest` has at least one byte more than the load reads.
-                    let first = unsafe { _mm512_loadu_si512(at.cast()) };
-                    // SAFETY: as above.
-                    let second = unsafe { _mm512_loadu_si512(at.wrapping_add(1).cast()) };
-                    self.look_up(first, second)
-                }
+            let from = |base: usize| text.get(base..).unwrap_or_default();
+            let looked = |base: usize| match (from(base), from(base).first_chunk()) {
+                ([], _) => *nothing,
+                (_, Some(block)) => self.look_up_block(block),
+                (rest, None) => self.look_up_rest(rest),
             };
-            let mut now = looked(0);
-            for base in (0..text.len()).step_by(PLACES) {
+            let (mut base, mut now) = (0, looked(0));
+            // A loop of its own for the blocks before the last two, which has less to decide.
+            while let Some(block) = from(base + PLACES).first_chunk() {
+                let next = self.look_up_block(block);
+                let passed = Self::passed(&now, &next);
+                told.tell_often_but(passed, n, base, |many| dense.divert(many, n, base));
+                (base, now) = (base + PLACES, next);
+            }
+            for base in (base..text.len()).step_by(PLACES) {
                 let next = looked(base + PLACES);
-                let one = behind::<{ FAR[1].1 as i32 }>(now[1], next[1]);
-                let two = behind::<{ FAR[2].1 as i32 }>(now[2], next[2]);
-                let last = match IS_NEAR {
-                    true => now[3],
-                    false => behind::<{ FAR[3].1 as i32 }>(now[3], next[3]),
-                };
-                let near = _mm512_and_si512(now[0], one);
-                let far = _mm512_and_si512(two, last);
                 // There are no places past the end.
                 let there = (text.len() - base).min(PLACES) as u32;
-                let passed = _bzhi_u64(_mm512_test_epi8_mask(near, far), there);
+                let passed = _bzhi_u64(Self::passed(&now, &next), there);
                 told.tell_often_but(passed, n, base, |many| dense.divert(many, n, base));
                 now = next;
             }
+        }
+
+        /// Which of 64 places pass, of which some are decided by the next 64.
+        #[avx512]
+        #[target_feature(enable = "avx512vbmi,gfni")]
+        #[inline]
+        fn passed(now: &Looked, next: &Looked) -> u64 {
+            let one = behind::<{ FAR[1].1 as i32 }>(now[1], next[1]);
+            let two = behind::<{ FAR[2].1 as i32 }>(now[2], next[2]);
+            let last = match IS_NEAR {
+                true => now[3],
+                false => behind::<{ FAR[3].1 as i32 }>(now[3], next[3]),
+            };
+            let near = _mm512_and_si512(now[0], one);
+            _mm512_test_epi8_mask(near, _mm512_and_si512(two, last))
         }
     }
 
     /// The values `BYTES` bytes after each of 64 places, some of them among the next 64.
     #[avx512]
+    #[target_feature(enable = "avx512vbmi")]
     #[inline]
     fn behind<const BYTES: i32>(now: __m512i, next: __m512i) -> __m512i {
-        // Shifts within each 16 bytes and the 16 that follow.
-        let following = _mm512_alignr_epi64::<2>(next, now);
-        _mm512_alignr_epi8::<BYTES>(following, now)
+        const fn places(from: u8) -> [u8; 64] {
+            let mut all = [0; 64];
+            let mut n = 0;
+            while n < 64 {
+                all[n] = from + n as u8;
+                n += 1;
+            }
+            all
+        }
+        let places = const { places(BYTES as u8) };
+        // SAFETY: 64 bytes.
+        let places = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
+        _mm512_permutex2var_epi8(now, places, next)
     }
 
     /// Neither inlined nor calling functions: either would evict the tables from the registers.
