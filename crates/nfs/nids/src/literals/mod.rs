@@ -10,6 +10,7 @@
 
 mod affine;
 mod bitmap;
+mod buckets;
 mod dense;
 mod hits;
 mod index;

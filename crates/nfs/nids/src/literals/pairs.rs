@@ -13,12 +13,15 @@
 //! Where many places of a block pass, they are left to a second filter ([`Dense`]).
 #![allow(unsafe_code)]
 
+use std::sync::LazyLock;
+
 use super::affine::{Rows, hashes};
+use super::buckets::{self, BUCKETS};
 use super::dense::{Block, Blocks, Dense, PLACES};
 use super::hits::{Hit, divide};
 #[cfg(target_arch = "x86_64")]
 use super::hits::{Told, tell};
-use super::index::Place;
+use super::index::{Place, commonness};
 
 /// The number of tables.
 const TABLES: usize = 4;
@@ -29,7 +32,6 @@ const FAR: Layout = [(0, 0), (0, 1), (0, 2), (0, 3)];
 const NEAR: Layout = [(0, 0), (0, 1), (0, 2), (1, 0)];
 /// Bytes that they span.
 const BYTES: usize = FAR[3].1 + 2;
-const BUCKETS: usize = 8;
 
 /// Rows of the matrices of both hashes, for the first and the second byte of a pair; each bit of a hash
 /// is the parity of the byte under one of them.
@@ -71,16 +73,22 @@ impl Pairs {
         let mut places = places.to_vec();
         places.sort_by_key(|p| (p.bytes(literals).len().min(BYTES), p.bytes(literals)));
         let is_near = places[0].bytes(literals).len() == 2;
+        let looked: Vec<_> =
+            places.iter().map(|place| hashes_of(place.bytes(literals), is_near)).collect();
+        let costs = |first| {
+            let mut bucket = Bucket::new(layout(is_near));
+            looked[first..].iter().map(move |hashes| bucket.add(hashes))
+        };
         let mut tables = Box::new(Tables([[0; 256]; TABLES]));
         let mut dense = Dense::default();
-        for (n, place) in places.iter().enumerate() {
-            let bucket = 1u8 << (n * BUCKETS / places.len());
+        let buckets = buckets::divide(places.len(), costs);
+        for ((place, hashes), bucket) in places.iter().zip(&looked).zip(buckets) {
+            let bucket = 1u8 << bucket;
             dense.add(bucket, place.bytes(literals));
-            let bytes = place.bytes(literals);
-            for ((number, at), table) in layout(is_near).into_iter().zip(&mut tables.0) {
-                match bytes.get(at..at + 2) {
-                    Some(&[first, second]) => table[hash(number, [first, second])] |= bucket,
-                    _ => table.iter_mut().for_each(|buckets| *buckets |= bucket),
+            for (hash, table) in hashes.iter().zip(&mut tables.0) {
+                match hash {
+                    Some(hash) => table[*hash] |= bucket,
+                    None => table.iter_mut().for_each(|buckets| *buckets |= bucket),
                 }
             }
         }
@@ -187,6 +195,55 @@ impl Pairs {
         each.fold(u8::MAX, |left, ((number, pair), table)| left & table[of_pair(number, pair)]) != 0
     }
 }
+
+/// What each table looks up for a literal: nothing after its end.
+fn hashes_of(bytes: &[u8], is_near: bool) -> [Option<usize>; TABLES] {
+    let pair = |at| bytes.get(at..).and_then(|rest| rest.first_chunk());
+    layout(is_near).map(|(number, at)| pair(at).map(|pair| hash(number, *pair)))
+}
+
+/// What a bucket lets pass of traffic, as it grows.
+struct Bucket {
+    layout: Layout,
+    known: [[bool; 256]; TABLES],
+    /// The share of the pairs that each table lets pass.
+    shares: [f64; TABLES],
+}
+
+impl Bucket {
+    fn new(layout: Layout) -> Self {
+        Self { layout, known: [[false; 256]; TABLES], shares: [0.0; TABLES] }
+    }
+
+    /// Adds a literal by its hashes; returns the share of places that pass.
+    fn add(&mut self, hashes: &[Option<usize>; TABLES]) -> f64 {
+        for (table, hash) in hashes.iter().enumerate() {
+            self.shares[table] += match hash {
+                Some(hash) if std::mem::replace(&mut self.known[table][*hash], true) => 0.0,
+                Some(hash) => TRAFFIC[self.layout[table].0][*hash],
+                None => 1.0,
+            };
+        }
+        self.shares.iter().map(|share| share.min(1.0)).product()
+    }
+}
+
+/// The share of each hash among the pairs of traffic, of which half is taken to be text. Bytes are taken
+/// to be independent.
+static TRAFFIC: LazyLock<[[f64; 256]; 2]> = LazyLock::new(|| {
+    let common = (0..=u8::MAX).map(|byte| f64::from(1 << (commonness(byte) / 2)));
+    let all: f64 = common.clone().sum();
+    let shares: Vec<_> = common.map(|common| (common / all + 1.0 / 256.0) / 2.0).collect();
+    let mut of_hashes = [[0.0; 256]; 2];
+    for (number, of_hash) in of_hashes.iter_mut().enumerate() {
+        for (first, share) in (0..=u8::MAX).zip(&shares) {
+            for (second, other) in (0..=u8::MAX).zip(&shares) {
+                of_hash[hash(number, [first, second])] += share * other;
+            }
+        }
+    }
+    of_hashes
+});
 
 fn layout(is_near: bool) -> Layout {
     if is_near { NEAR } else { FAR }

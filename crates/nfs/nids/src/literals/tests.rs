@@ -258,8 +258,10 @@ fn the_filter_follows_the_number_of_literals() {
     let few = Literals::new(&(0..100).map(literal).collect::<Vec<_>>());
     let fast = Registers::is_fast();
     assert_eq!((few.registers.is_some(), few.windows.is_none()), (fast, fast));
-    let distinct =
-        |n: u32| (0..12).map(|k| ((12 * n + k).wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    // Bytes that share few pairs.
+    let byte =
+        |n: u64| ((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) % 65_537) as u8;
+    let distinct = |n: u64| (0..12).map(|k| byte(12 * n + k)).collect();
     let many = Literals::new(&(0..5000).map(distinct).collect::<Vec<Vec<u8>>>());
     assert!(many.registers.is_none() && many.windows.is_some());
 }
