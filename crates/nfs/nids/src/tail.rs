@@ -283,10 +283,11 @@ pub(super) fn copy_twice(from: &[u8], to: [&mut [u8]; 2]) {
     #[inline(always)]
     fn pieces<const N: usize>(from: &[u8], [one, other]: [&mut [u8]; 2]) -> Option<()> {
         let (first, last) = (from.first_chunk::<N>()?, from.last_chunk::<N>()?);
-        *one.first_chunk_mut()? = *first;
-        *other.first_chunk_mut()? = *first;
-        *one.last_chunk_mut()? = *last;
-        *other.last_chunk_mut()? = *last;
+        // Loading once more takes less than keeping what was loaded, for which registers are short.
+        for to in [one, other] {
+            *to.first_chunk_mut()? = *first;
+            *to.last_chunk_mut()? = *last;
+        }
         Some(())
     }
     assert!(to.iter().all(|to| to.len() == from.len()), "lengths differ");
