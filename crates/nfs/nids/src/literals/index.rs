@@ -212,33 +212,8 @@ impl Index {
         self.literals.len()
     }
 
-    /// The bytes around `at` in `text`, which is no run, that decide what [`find`](Self::find) finds
-    /// there.
-    pub(super) fn extent(&self, text: &[u8], at: usize) -> Extent {
-        let there = text.get(at..).unwrap_or(&[]);
-        let of = |buckets: &Buckets, window| {
-            let window = lower(window);
-            let entries = buckets.of(window).iter().filter(|entry| entry.window == window);
-            entries.fold(Extent::default(), |all, Entry { place, fixed, .. }| {
-                let length = self.literals.literal(place.literal).len() as u32;
-                let at = fixed.map(|fixed| fixed + place.offset);
-                let fixed = at.map_or(Extent::NOWHERE, |at| (at, at));
-                all.with(Extent { before: place.offset, after: length - place.offset, fixed })
-            })
-        };
-        let long = there.first_chunk().map(|window| of(&self.long, *window));
-        let short =
-            there.first_chunk().map(|pair: &[u8; 2]| of(&self.short, [pair[0], pair[1], 0, 0]));
-        long.unwrap_or_default().with(short.unwrap_or_default())
-    }
-
-    /// The same for [`find_in_run`](Self::find_in_run), as seen from the beginning of the run.
-    pub(super) fn extent_of_run(&self, text: &[u8], there: &Range<usize>) -> Extent {
-        self.runs.extent(&self.literals, text, there)
-    }
-
     /// Passes to `once` the literals that lie in the run `there` of `text`, at least a window long,
-    /// and end after `from`.
+    /// and end after `from`; to `decided`, as seen from the beginning of the run, which bytes decided.
     #[inline]
     pub(super) fn find_in_run(
         &self,
@@ -246,12 +221,14 @@ impl Index {
         there: &Range<usize>,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
+        decided: impl FnMut(Extent),
     ) {
-        self.runs.find(&self.literals, text, there, from, once);
+        self.runs.find(&self.literals, text, there, from, once, decided);
     }
 
     /// Passes to `once` the literals whose window is at `at` in `text`, which is no run, and that
-    /// end after `from`. Returns whether there may be others, which are not all in the text.
+    /// end after `from`; to `decided` which bytes decided, in addition to the window. Returns whether there
+    /// may be others, which are not all in the text.
     #[inline]
     pub(super) fn find(
         &self,
@@ -259,6 +236,7 @@ impl Index {
         at: usize,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
+        mut decided: impl FnMut(Extent),
     ) -> Beyond {
         let there = text.get(at..).unwrap_or(&[]);
         let mut among = |buckets: &Buckets, window: [u8; WINDOW]| {
@@ -268,7 +246,7 @@ impl Index {
                 return Beyond::default();
             }
             let those = entries.iter().filter(|entry| entry.window == window);
-            self.compare(those, text, at, from, once)
+            self.compare(those, text, at, from, once, &mut decided)
         };
         let long = there.first_chunk().map(|window| among(&self.long, *window));
         let pair = there.first_chunk().filter(|_| !self.short.entries.is_empty());
@@ -278,7 +256,7 @@ impl Index {
 
     /// Passes the literals of `entries` to `once` that are there with their place at `at`. What a literal
     /// shares with the one before is not compared again, so that many literals with the same beginning
-    /// cost little more than one. Returns where others may lie.
+    /// cost little more than one. Passes to `decided` which bytes decided; returns where others may lie.
     fn compare<'a>(
         &self,
         entries: impl Iterator<Item = &'a Entry>,
@@ -286,6 +264,7 @@ impl Index {
         at: usize,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
+        decided: &mut impl FnMut(Extent),
     ) -> Beyond {
         // Bytes of the literal before that are there, if it was compared.
         let (mut matched, mut beyond) = (None, Beyond::default());
@@ -301,12 +280,17 @@ impl Index {
                 Some((shared, _)) => shared,
             };
             matched = None;
+            let fixed_at = fixed.map(|fixed| fixed + place.offset);
+            let fixed_at = fixed_at.map_or(Extent::NOWHERE, |at| (at, at));
+            let before = Extent { before: place.offset, after: 0, fixed: fixed_at };
             let Some(start) = at.checked_sub(place.offset as usize) else {
+                decided(before);
                 let missing = place.offset as usize - at;
                 beyond = beyond.or(self.beyond(place.literal, missing, text, from));
                 continue;
             };
             if fixed.is_some_and(|fixed| fixed as usize != start) {
+                decided(Extent { before: 0, ..before });
                 continue;
             }
             if !once.wants(place.literal) {
@@ -316,6 +300,9 @@ impl Index {
             work::add(work::COMPARISON);
             let there = known + self.literals.common(place.literal, known, &text[start + known..]);
             matched = Some(there);
+            // Up to the first byte that differs, or at which the text has ended.
+            let compared = (there + 1).min(length) as u32;
+            decided(Extent { after: compared.saturating_sub(place.offset), ..before });
             if there < length {
                 beyond.after |= start + there == text.len();
             } else if start + there > from {
@@ -368,7 +355,7 @@ mod tests {
         ] {
             let (mut told, mut found) = ([0; 7], Vec::new());
             let tell = |literal| found.push(literal);
-            index.find(text, 0, 0, &mut Once { told: &mut told, text: 1, tell });
+            index.find(text, 0, 0, &mut Once { told: &mut told, text: 1, tell }, |_| ());
             found.sort_unstable();
             assert_eq!(found, expected, "{}", text.escape_ascii());
         }
@@ -376,8 +363,8 @@ mod tests {
         index.fix(&[None, Some(0), Some(3), Some(0), None, Some(1), Some(0)]);
         let (mut told, mut found) = ([0; 7], Vec::new());
         let mut once = Once { told: &mut told, text: 1, tell: |literal| found.push(literal) };
-        index.find(b"abcdffhabcdffhabcd", 0, 0, &mut once);
-        index.find(b"abcdffhabcdffhabcd", 7, 0, &mut once);
+        index.find(b"abcdffhabcdffhabcd", 0, 0, &mut once, |_| ());
+        index.find(b"abcdffhabcdffhabcd", 7, 0, &mut once, |_| ());
         assert_eq!(found, [3]);
     }
 
@@ -399,16 +386,21 @@ mod tests {
             (b"wxyz88", 0, Beyond::default()),
         ] {
             let mut once = Once { told: &mut [0; 3], text: 1, tell: |_| () };
-            assert_eq!(index.find(text, at, 0, &mut once), expected, "{}", text.escape_ascii());
+            assert_eq!(
+                index.find(text, at, 0, &mut once, |_| ()),
+                expected,
+                "{}",
+                text.escape_ascii()
+            );
         }
         // One that ended before was found then.
         let mut once = Once { told: &mut [0; 3], text: 1, tell: |_| () };
-        assert_eq!(index.find(b"2wxyz89ab", 1, 7, &mut once), Beyond::default());
-        assert!(index.find(b"2wxyz89ab", 1, 6, &mut once).before);
+        assert_eq!(index.find(b"2wxyz89ab", 1, 7, &mut once, |_| ()), Beyond::default());
+        assert!(index.find(b"2wxyz89ab", 1, 6, &mut once, |_| ()).before);
         // Once more what was found already, as far as it is there.
         let mut once = Once { told: &mut [0; 3], text: 1, tell: |_| () };
         let text = b"abcdefghiabcdefg";
-        assert_eq!(index.find(text, 0, 0, &mut once), Beyond::default());
-        assert_eq!(index.find(text, 9, 0, &mut once), after);
+        assert_eq!(index.find(text, 0, 0, &mut once, |_| ()), Beyond::default());
+        assert_eq!(index.find(text, 9, 0, &mut once, |_| ()), after);
     }
 }

@@ -313,16 +313,17 @@ impl Literals {
             let mut once = Once { told, text: id, tell };
             let Beyond { before, after } = match (runs.at(number, text, at), &mut repeats) {
                 (There::Known, _) => Beyond::default(),
-                (There::Other, None) => self.index.find(text, at, from, &mut once),
+                (There::Other, None) => self.index.find(text, at, from, &mut once, |_| ()),
                 (There::Run(run), None) => {
-                    self.index.find_in_run(text, &run, from, &mut once);
+                    self.index.find_in_run(text, &run, from, &mut once, |_| ());
                     Beyond::BOTH
                 }
                 (There::Run(run), Some(repeats)) => {
                     if !repeats.know(id, text, run.start, from) {
-                        self.index.find_in_run(text, &run, from, &mut once);
-                        let extent = self.index.extent_of_run(text, &run);
-                        repeats.add(id, text, run.start, extent);
+                        let mut all = Extent::default();
+                        let decided = |extent| all = all.with(extent);
+                        self.index.find_in_run(text, &run, from, &mut once, decided);
+                        repeats.add(id, text, run.start, all);
                     }
                     Beyond::BOTH
                 }
@@ -351,8 +352,9 @@ impl Literals {
         if !self.check.passes(&text[at..]) {
             return Check::EXTENT;
         }
-        self.index.find(text, at, from, once);
-        self.index.extent(text, at)
+        let mut all = Extent::default();
+        self.index.find(text, at, from, once, |extent| all = all.with(extent));
+        all
     }
 
     /// Appends the places at which a literal may occur.

@@ -84,7 +84,8 @@ impl RunLiterals {
         Self { all, starts }
     }
 
-    /// Passes to `once` those that occur where `text` has the run `there`, and end after `from`.
+    /// Passes to `once` those that occur where `text` has the run `there`, and end after `from`; to
+    /// `decided`, as seen from the beginning of the run, which bytes decided.
     #[inline]
     pub(super) fn find(
         &self,
@@ -93,7 +94,10 @@ impl RunLiterals {
         there: &Range<usize>,
         from: usize,
         once: &mut Once<'_, impl FnMut(u32)>,
+        mut decided: impl FnMut(Extent),
     ) {
+        // The run, with the byte that ends it.
+        decided(Extent { after: there.len() as u32 + 1, ..Extent::default() });
         let byte = usize::from(text[there.start].to_ascii_lowercase());
         let of_byte = &self.all[self.starts[byte]..self.starts[byte + 1]];
         for entry in of_byte.iter().take_while(|entry| entry.bytes <= there.len()) {
@@ -109,36 +113,35 @@ impl RunLiterals {
                 continue;
             }
             // Of a literal that may lie at many places of the run, the last one.
-            let start = if before.is_empty() {
-                Some(there.end - entry.bytes)
-            } else {
-                there.start.checked_sub(before.len())
+            let (at_run, end_of_run) = match before {
+                [] => (there.end - entry.bytes, there.end),
+                _ => (there.start, there.start + entry.bytes),
             };
-            let Some(start) = start else { continue };
-            let at_run = start + before.len();
-            let end_of_run = at_run + entry.bytes;
+            let same_before = alike(text[..at_run].iter().rev(), before.iter().rev());
+            let is_whole = same_before == before.len();
+            let same_after = if is_whole { alike(&text[end_of_run..], after) } else { 0 };
+            // Up to the first byte that differs, or at which the text begins or has ended.
+            decided(Extent {
+                before: (same_before + 1).min(before.len()) as u32,
+                after: (there.len() + same_after + usize::from(is_whole)) as u32,
+                ..Extent::default()
+            });
             let end = end_of_run + after.len();
-            let is = |place: Range<usize>, bytes: &[u8]| {
-                text.get(place).is_some_and(|there| there.eq_ignore_ascii_case(bytes))
-            };
-            if end > from && is(start..at_run, before) && is(end_of_run..end, after) {
+            if is_whole && same_after == after.len() && end > from {
                 once.tell(entry.literal);
             }
         }
     }
+}
 
-    /// The bytes that decide what [`find`](Self::find) finds, as seen from the beginning of the run.
-    pub(super) fn extent(&self, literals: &Texts, text: &[u8], there: &Range<usize>) -> Extent {
-        let byte = usize::from(text[there.start].to_ascii_lowercase());
-        let of_byte = &self.all[self.starts[byte]..self.starts[byte + 1]];
-        // With the byte that ends it.
-        let run = Extent { after: there.len() as u32 + 1, ..Extent::default() };
-        of_byte.iter().fold(run, |all, entry| {
-            let rest = literals.literal(entry.literal).len() - entry.start;
-            let after = (there.len() + rest) as u32;
-            all.with(Extent { before: entry.start as u32, after, ..Extent::default() })
-        })
-    }
+/// How many of the first bytes are alike but for their case.
+#[inline]
+fn alike<'a>(
+    some: impl IntoIterator<Item = &'a u8>,
+    others: impl IntoIterator<Item = &'a u8>,
+) -> usize {
+    let pairs = some.into_iter().zip(others);
+    pairs.take_while(|(one, other)| one.eq_ignore_ascii_case(other)).count()
 }
 
 /// Leaves out the places of a run after the first.

@@ -247,6 +247,27 @@ fn a_literal_that_goes_on_after_a_run_is_found_after_a_longer_one() {
     }
 }
 
+#[test]
+fn what_parts_late_from_what_repeats_is_found() {
+    // Each literal is like what repeats up to a byte that is far from its place.
+    for (literal, unit) in [
+        (&b"${jndi:abcdefgh"[..], &b"${jndi:abcdefgx"[..]),
+        (b"habcdefg${jn", b"xabcdefg${jn"),
+        // Behind a longer run.
+        (b"aaaabcd", b"aaaaaaaabcx"),
+        (b"hbaaaaaaaaaa", b"xbaaaaaaaaaa"),
+    ] {
+        for begin in 0..8 {
+            let more = &unit[..unit.len() - literal.len()];
+            let units = unit.repeat(200);
+            let text = [&b"yyyyyyyy"[..begin], &units, more, literal, b"yyyyyyyy"].concat();
+            for literals in variants(&[literal.to_vec()]) {
+                assert_eq!(find(&literals, &text, 0, &mut Found::default()), [0]);
+            }
+        }
+    }
+}
+
 /// Each byte as often as requested.
 pub(super) fn runs(parts: &[(u8, usize)]) -> Vec<u8> {
     parts.iter().flat_map(|(byte, times)| std::iter::repeat_n(*byte, *times)).collect()
