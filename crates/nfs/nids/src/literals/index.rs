@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::repeats::Extent;
 use super::runs::RunLiterals;
 use super::texts::Texts;
+use super::traffic::commonness;
 use super::{Once, fold, lower};
 use crate::work;
 
@@ -126,18 +127,6 @@ pub(super) fn has_run(bytes: &[u8]) -> bool {
 fn is_run(window: &[u8]) -> bool {
     let folded = |byte: &u8| byte | 0x20;
     window.iter().all(|byte| folded(byte) == folded(&window[0]))
-}
-
-/// The approximate frequency of a byte in traffic.
-pub(in super::super) fn commonness(byte: u8) -> u32 {
-    match byte {
-        b'a' | b'e' | b'i' | b'o' | b't' | b'n' | b's' | b'r' | b' ' => 9,
-        b'a'..=b'z' | b'A'..=b'Z' => 7,
-        b'0'..=b'9' | b'/' | b'.' | b':' | b'-' | b'=' | b'\r' | b'\n' | 0 => 6,
-        b'!'..=b'~' => 4,
-        0xff => 3,
-        _ => 1,
-    }
 }
 
 impl Buckets {

@@ -19,17 +19,19 @@ mod pairs;
 mod repeats;
 mod runs;
 mod texts;
+mod traffic;
 mod windows;
 
 use bitmap::Check;
 use dense::Block;
 use hits::Hit;
+pub(super) use index::WINDOW;
 use index::{Beyond, Index, Place};
-pub(super) use index::{WINDOW, commonness};
 use nibbles::Nibbles;
 use pairs::Pairs;
 use repeats::{Extent, Repeats};
 use runs::{InRun, Runs, There, Thinning};
+pub(super) use traffic::commonness;
 use windows::Windows;
 
 use super::work;
