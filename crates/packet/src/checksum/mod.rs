@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn the_words_of_a_text_are_summed_in_the_order_of_the_network() {
         for len in [0, 1, 2, 5, 20, 127, 128, 129, 1500, 65_535] {
-            let bytes: Vec<u8> = (0..len).map(|n: u64| (n * n >> 3) as u8).collect();
+            let bytes: Vec<u8> = (0..len).map(|n: u64| ((n * n) >> 3) as u8).collect();
             let word =
                 |pair: &[u8]| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |b| u64::from(*b));
             let all: u64 = bytes.chunks(2).map(word).sum::<u64>() + 0x1234;

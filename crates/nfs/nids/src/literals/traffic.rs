@@ -19,5 +19,5 @@ pub(super) static SHARES: LazyLock<[f64; 256]> = LazyLock::new(|| {
     let weights: Vec<_> =
         (0..=u8::MAX).map(|byte| f64::from(1 << (commonness(byte) / 2))).collect();
     let all: f64 = weights.iter().sum();
-    std::array::from_fn(|byte| (weights[byte] / all + 1.0 / 256.0) / 2.0)
+    std::array::from_fn(|byte| f64::midpoint(weights[byte] / all, 1.0 / 256.0))
 });

@@ -117,10 +117,7 @@ impl<const IS_NEAR: bool> Registers<IS_NEAR> {
     fn passed(now: &Looked, next: &Looked) -> u64 {
         let one = behind::<{ FAR[1].1 as i32 }>(now[1], next[1]);
         let two = behind::<{ FAR[2].1 as i32 }>(now[2], next[2]);
-        let last = match IS_NEAR {
-            true => now[3],
-            false => behind::<{ FAR[3].1 as i32 }>(now[3], next[3]),
-        };
+        let last = if IS_NEAR { now[3] } else { behind::<{ FAR[3].1 as i32 }>(now[3], next[3]) };
         let near = _mm512_and_si512(now[0], one);
         _mm512_test_epi8_mask(near, _mm512_and_si512(two, last))
     }
