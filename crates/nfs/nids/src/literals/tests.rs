@@ -279,9 +279,11 @@ fn the_filter_follows_the_number_of_literals() {
     let few = Literals::new(&(0..100).map(literal).collect::<Vec<_>>());
     let fast = Registers::is_fast();
     assert_eq!((few.registers.is_some(), few.windows.is_none()), (fast, fast));
-    // Bytes that share few pairs.
-    let byte =
-        |n: u64| ((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) % 65_537) as u8;
+    // Bytes that look random (the finalizer of SplitMix64).
+    let byte = |n: u64| {
+        let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 56) as u8
+    };
     let distinct = |n: u64| (0..12).map(|k| byte(12 * n + k)).collect();
     let many = Literals::new(&(0..5000).map(distinct).collect::<Vec<Vec<u8>>>());
     assert!(many.registers.is_none() && many.windows.is_some());
