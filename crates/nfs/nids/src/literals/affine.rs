@@ -7,8 +7,25 @@
 /// A matrix, a row for each bit of the hash, the lowest first.
 pub(super) type Rows = [u8; 8];
 
+/// A hash of pairs of bytes: the sum of what each byte contributes.
+pub(super) struct PairHash {
+    /// For the first and the second byte: the matrix, and the contribution of each byte.
+    rows: [Rows; 2],
+    bytes: [[u8; 256]; 2],
+}
+
+impl PairHash {
+    pub(super) const fn new(rows: [Rows; 2]) -> Self {
+        Self { rows, bytes: [hashes(rows[0]), hashes(rows[1])] }
+    }
+
+    pub(super) fn of(&self, [first, second]: [u8; 2]) -> usize {
+        usize::from(self.bytes[0][usize::from(first)] ^ self.bytes[1][usize::from(second)])
+    }
+}
+
 /// The hash of each byte.
-pub(super) const fn hashes(rows: Rows) -> [u8; 256] {
+const fn hashes(rows: Rows) -> [u8; 256] {
     let mut hashes = [0; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -30,10 +47,34 @@ pub(super) mod x86 {
 
     use thalweg_cpu::avx512;
 
-    use super::Rows;
+    use super::{PairHash, Rows};
+
+    /// The matrices of a hash of pairs, in registers.
+    #[derive(Clone, Copy)]
+    pub(in super::super) struct Matrices([__m512i; 2]);
+
+    impl Matrices {
+        #[avx512]
+        #[inline]
+        pub(in super::super) fn load(hash: &PairHash) -> Self {
+            Self(hash.rows.map(|rows| _mm512_set1_epi64(matrix(rows))))
+        }
+
+        /// The hashes of 64 pairs.
+        #[avx512]
+        #[target_feature(enable = "gfni")]
+        #[inline]
+        pub(in super::super) fn hash(self, first: __m512i, second: __m512i) -> __m512i {
+            let Self([of_first, of_second]) = self;
+            _mm512_xor_si512(
+                _mm512_gf2p8affine_epi64_epi8::<0>(first, of_first),
+                _mm512_gf2p8affine_epi64_epi8::<0>(second, of_second),
+            )
+        }
+    }
 
     /// A matrix in the instruction's format: the row of the highest bit first.
-    pub(in super::super) const fn matrix(rows: Rows) -> i64 {
+    const fn matrix(rows: Rows) -> i64 {
         let mut reversed = [0; 8];
         let mut bit = 0;
         while bit < 8 {
@@ -66,7 +107,7 @@ pub(super) mod x86 {
 
     #[avx512]
     #[inline]
-    fn load(bytes: &[u8; 64]) -> __m512i {
+    pub(in super::super) fn load(bytes: &[u8; 64]) -> __m512i {
         // SAFETY: `bytes` has the 64 bytes that are read.
         unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
     }

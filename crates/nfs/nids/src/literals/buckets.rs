@@ -1,14 +1,24 @@
 //! Divides literals among the buckets of a filter.
 //!
-//! What a filter lets pass by chance grows with what a bucket mixes: a short literal makes its whole
-//! bucket pass more. So literals are put in an order in which those alike follow each other, and that is
-//! divided where the least passes in all (as Hyperscan does for its FDR; Wang et al., NSDI 2019).
+//! What a filter lets pass by chance grows with what a bucket mixes. So literals are put in an order in which
+//! those alike follow each other, and that is divided where the least passes in all (as Hyperscan does for its FDR; Wang et al., NSDI 2019).
+
+use super::index::Place;
 
 /// The number of buckets, a bit each.
 pub(super) const BUCKETS: usize = 8;
 
 /// More places at which a bucket may end take too long to try.
 const MOST_ENDS: usize = 192;
+
+/// The places of literals of which a filter looks at `most` bytes, in an order to be divided: those of similar
+/// length follow each other, because a short one makes its whole bucket pass more, and of these the ones with
+/// similar bytes, which pass less together.
+pub(super) fn in_order(literals: &[Vec<u8>], places: &[Place], most: usize) -> Vec<Place> {
+    let mut places = places.to_vec();
+    places.sort_by_key(|p| (p.bytes(literals).len().min(most), p.bytes(literals)));
+    places
+}
 
 /// Divides `count` items among buckets of consecutive ones, and returns the number of each one's bucket.
 /// `costs` are those of a bucket that begins with an item, as it grows by one item after the other; the

@@ -5,7 +5,7 @@
 //! agree on a bucket as well. Of a run of one byte, only the first place is reported.
 #![allow(unsafe_code)]
 
-use super::affine::{Rows, hashes};
+use super::affine::PairHash;
 use super::hits::Hit;
 #[cfg(target_arch = "x86_64")]
 use super::hits::tell;
@@ -20,30 +20,21 @@ const DENSE: u32 = 8;
 /// At least as many places of a run pass.
 const RUN: u32 = 16;
 
-/// The matrices of two hashes, each for the first and the second byte of a pair.
-const ROWS: [[Rows; 2]; 2] = [
-    [
+/// Other hashes than those of the first filter.
+static HASHES: [PairHash; 2] = [
+    PairHash::new([
         [0x5b, 0xe6, 0x76, 0xaa, 0x96, 0xd1, 0xe8, 0x85],
         [0xb8, 0xc9, 0xe2, 0x99, 0x64, 0xc4, 0x54, 0xb9],
-    ],
-    [
+    ]),
+    PairHash::new([
         [0x2f, 0x91, 0x38, 0x0b, 0x67, 0xf1, 0x85, 0x29],
         [0x99, 0xa6, 0x95, 0x72, 0x9b, 0xf0, 0x85, 0xbc],
-    ],
+    ]),
 ];
 
 /// The pairs that are looked up: the number of the hash, and the offset of the pair. Both hashes of the
 /// first pair almost determine it.
 const PAIRS: [(usize, usize); 4] = [(0, 0), (1, 0), (0, 1), (1, 2)];
-
-/// The contribution of each byte to the hashes.
-const HASHES: [[[u8; 256]; 2]; 2] =
-    [[hashes(ROWS[0][0]), hashes(ROWS[0][1])], [hashes(ROWS[1][0]), hashes(ROWS[1][1])]];
-
-/// The hash of a number of two bytes in lower case.
-fn hash(number: usize, first: u8, second: u8) -> u8 {
-    HASHES[number][0][usize::from(first)] ^ HASHES[number][1][usize::from(second)]
-}
 
 /// A block of a text: those of its places that passed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,7 +122,7 @@ impl Dense {
         for ((number, at), table) in PAIRS.into_iter().zip(&mut self.0.0) {
             match bytes.get(at..at + 2).map(<[u8]>::to_ascii_lowercase).as_deref() {
                 Some(&[first, second]) => {
-                    table[usize::from(hash(number, first, second))] |= bucket;
+                    table[HASHES[number].of([first, second])] |= bucket;
                 }
                 _ => table.iter_mut().for_each(|buckets| *buckets |= bucket),
             }
@@ -168,7 +159,7 @@ impl Dense {
         let byte = |at: usize| text.get(at).copied().unwrap_or(0).to_ascii_lowercase();
         let each = PAIRS.into_iter().zip(&self.0.0);
         let buckets = each.fold(u8::MAX, |left, ((number, pair), table)| {
-            left & table[usize::from(hash(number, byte(at + pair), byte(at + pair + 1)))]
+            left & table[HASHES[number].of([byte(at + pair), byte(at + pair + 1)])]
         });
         buckets != 0
     }
@@ -196,9 +187,9 @@ mod x86 {
 
     use thalweg_cpu::avx512;
 
-    use super::super::affine::x86::{Table, matrix};
+    use super::super::affine::x86::{Matrices, Table};
     use super::super::hits::Told;
-    use super::{Block, PAIRS, PLACES, ROWS, Tables, WINDOW, thin};
+    use super::{Block, HASHES, PAIRS, PLACES, Tables, WINDOW, thin};
 
     /// Reports the places of the blocks that pass.
     #[avx512]
@@ -227,10 +218,7 @@ mod x86 {
         let bytes = [0, 1, 2, 3].map(|behind: usize| lower(load(text, base + behind)));
         let look_up = |n: usize| {
             let (number, at) = PAIRS[n];
-            let [first, second] = ROWS[number].map(|rows| _mm512_set1_epi64(matrix(rows)));
-            let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(bytes[at], first);
-            let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(bytes[at + 1], second);
-            tables[n].look_up(_mm512_xor_si512(of_first, of_second))
+            tables[n].look_up(Matrices::load(&HASHES[number]).hash(bytes[at], bytes[at + 1]))
         };
         let near = _mm512_and_si512(look_up(0), look_up(1));
         _mm512_test_epi8_mask(near, _mm512_and_si512(look_up(2), look_up(3)))

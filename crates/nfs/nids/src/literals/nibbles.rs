@@ -10,6 +10,7 @@
 //! [`Pairs`]: super::pairs::Pairs
 #![allow(unsafe_code)]
 
+use super::buckets::{self, BUCKETS};
 use super::hits::Hit;
 #[cfg(target_arch = "x86_64")]
 use super::hits::tell;
@@ -20,7 +21,6 @@ const BYTES: usize = 5;
 const LEAST: usize = 2;
 /// The lookups may pass one random place in this many; otherwise another byte is looked up.
 const RARE: f64 = 1000.0;
-const BUCKETS: usize = 8;
 
 /// The buckets by the lower and by the upper half of a byte.
 #[derive(Clone, Copy, Default)]
@@ -42,10 +42,7 @@ impl Nibbles {
         if places.is_empty() {
             return None;
         }
-        // Literals of similar length share a bucket, because a short one makes its whole bucket
-        // pass more; so do literals with similar bytes, which pass less together.
-        let mut places = places.to_vec();
-        places.sort_by_key(|p| (p.bytes(literals).len().min(BYTES), p.bytes(literals)));
+        let places = buckets::in_order(literals, places, BYTES);
         let mut tables = vec![Tables::default(); BYTES];
         for (n, place) in places.iter().enumerate() {
             let bucket = 1u8 << (n * BUCKETS / places.len());

@@ -18,7 +18,7 @@ mod x86;
 
 use std::sync::LazyLock;
 
-use super::affine::{Rows, hashes};
+use super::affine::PairHash;
 use super::buckets::{self, BUCKETS};
 use super::dense::{Block, Blocks, Dense, PLACES};
 use super::hits::{Hit, divide};
@@ -37,17 +37,16 @@ const NEAR: Layout = [(0, 0), (0, 1), (0, 2), (1, 0)];
 /// Bytes that they span.
 const BYTES: usize = FAR[3].1 + 2;
 
-/// Rows of the matrices of both hashes, for the first and the second byte of a pair; each bit of a hash
-/// is the parity of the byte under one of them.
-const ROWS: [[Rows; 2]; 2] = [
-    [
+/// Both hashes.
+static HASHES: [PairHash; 2] = [
+    PairHash::new([
         [0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80, 0x5b],
         [0x48, 0x91, 0x06, 0x1c, 0xc3, 0x12, 0x0d, 0xd5],
-    ],
-    [
+    ]),
+    PairHash::new([
         [0x80, 0x95, 0xd2, 0x0f, 0x93, 0x95, 0x45, 0x0c],
         [0xd9, 0x18, 0x0b, 0x8e, 0xdb, 0x02, 0x4a, 0x4b],
-    ],
+    ]),
 ];
 
 /// For each hash, the buckets; aligned to cache lines.
@@ -61,7 +60,8 @@ type Scan = for<'a> unsafe fn(&Tables, &[&[u8]], Told<'a>, &mut Blocks<'_>) -> T
 /// The filter.
 pub(super) struct Pairs {
     tables: Box<Tables>,
-    is_near: bool,
+    /// [`FAR`] or [`NEAR`].
+    layout: Layout,
     dense: Dense,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     fast: bool,
@@ -73,14 +73,12 @@ impl Pairs {
         if places.is_empty() {
             return None;
         }
-        // Literals of similar length share a bucket: a short one makes its whole bucket pass more.
-        let mut places = places.to_vec();
-        places.sort_by_key(|p| (p.bytes(literals).len().min(BYTES), p.bytes(literals)));
-        let is_near = places[0].bytes(literals).len() == 2;
+        let places = buckets::in_order(literals, places, BYTES);
+        let layout = if places[0].bytes(literals).len() == 2 { NEAR } else { FAR };
         let looked: Vec<_> =
-            places.iter().map(|place| hashes_of(place.bytes(literals), is_near)).collect();
+            places.iter().map(|place| hashes_of(place.bytes(literals), layout)).collect();
         let costs = |first| {
-            let mut bucket = Bucket::new(layout(is_near));
+            let mut bucket = Bucket::new(layout);
             looked[first..].iter().map(move |hashes| bucket.add(hashes))
         };
         let mut tables = Box::new(Tables([[0; 256]; TABLES]));
@@ -96,19 +94,19 @@ impl Pairs {
                 }
             }
         }
-        Some(Self { tables, is_near, dense, fast: is_fast() })
+        Some(Self { tables, layout, dense, fast: is_fast() })
     }
 
     /// The share of random places that pass.
     pub(super) fn passes(&self) -> f64 {
         let Tables([first, second, third, fourth]) = &*self.tables;
         let of = |table: &[u8; 256]| of_buckets(table.iter().copied());
-        let (of_first, of_fourth) = if self.is_near {
+        let (of_first, of_fourth) = if self.layout == NEAR {
             // Both look up the same pair.
             let bytes = 0..=u8::MAX;
             let pairs =
                 bytes.clone().flat_map(|first| bytes.clone().map(move |second| [first, second]));
-            let either = pairs.map(|pair| first[hash(0, pair)] & fourth[hash(1, pair)]);
+            let either = pairs.map(|pair| first[HASHES[0].of(pair)] & fourth[HASHES[1].of(pair)]);
             (of_buckets(either), [1.0; BUCKETS])
         } else {
             (of(first), of(fourth))
@@ -164,7 +162,7 @@ impl Pairs {
     /// The scan by vectors for its layout.
     #[cfg(target_arch = "x86_64")]
     fn scan_of_layout(&self) -> Scan {
-        if self.is_near { x86::scan::<true> } else { x86::scan::<false> }
+        if self.layout == NEAR { x86::scan::<true> } else { x86::scan::<false> }
     }
 
     /// The reference of [`scan`](Self::scan).
@@ -194,16 +192,17 @@ impl Pairs {
     /// Whether a literal may occur at a place.
     fn pass(&self, text: &[u8], at: usize) -> bool {
         let byte = |at: usize| text.get(at).copied().unwrap_or(0);
-        let of_pair = |number, pair| hash(number, [byte(at + pair), byte(at + pair + 1)]);
-        let each = layout(self.is_near).into_iter().zip(&self.tables.0);
+        let of_pair =
+            |number: usize, pair| HASHES[number].of([byte(at + pair), byte(at + pair + 1)]);
+        let each = self.layout.into_iter().zip(&self.tables.0);
         each.fold(u8::MAX, |left, ((number, pair), table)| left & table[of_pair(number, pair)]) != 0
     }
 }
 
 /// What each table looks up for a literal: nothing after its end.
-fn hashes_of(bytes: &[u8], is_near: bool) -> [Option<usize>; TABLES] {
+fn hashes_of(bytes: &[u8], layout: Layout) -> [Option<usize>; TABLES] {
     let pair = |at| bytes.get(at..).and_then(|rest| rest.first_chunk());
-    layout(is_near).map(|(number, at)| pair(at).map(|pair| hash(number, *pair)))
+    layout.map(|(number, at)| pair(at).map(|pair| HASHES[number].of(*pair)))
 }
 
 /// What a bucket lets pass of traffic, as it grows.
@@ -235,19 +234,15 @@ impl Bucket {
 /// The share of each hash among the pairs of traffic, whose bytes are taken to be independent.
 static TRAFFIC: LazyLock<[[f64; 256]; 2]> = LazyLock::new(|| {
     let mut of_hashes = [[0.0; 256]; 2];
-    for (number, of_hash) in of_hashes.iter_mut().enumerate() {
+    for (hash, of_hash) in HASHES.iter().zip(&mut of_hashes) {
         for (first, share) in (0..=u8::MAX).zip(SHARES.iter()) {
             for (second, other) in (0..=u8::MAX).zip(SHARES.iter()) {
-                of_hash[hash(number, [first, second])] += share * other;
+                of_hash[hash.of([first, second])] += share * other;
             }
         }
     }
     of_hashes
 });
-
-fn layout(is_near: bool) -> Layout {
-    if is_near { NEAR } else { FAR }
-}
 
 /// In which share of the items each bucket is.
 fn of_buckets(items: impl Iterator<Item = u8>) -> [f64; BUCKETS] {
@@ -276,15 +271,6 @@ pub(super) fn is_fast() -> bool {
     }
     #[cfg(not(target_arch = "x86_64"))]
     false
-}
-
-/// The contribution of each byte to the hashes, as the first and as the second of a pair.
-const HASHES: [[[u8; 256]; 2]; 2] =
-    [[hashes(ROWS[0][0]), hashes(ROWS[0][1])], [hashes(ROWS[1][0]), hashes(ROWS[1][1])]];
-
-/// The hash of a number.
-fn hash(number: usize, [first, second]: [u8; 2]) -> usize {
-    usize::from(HASHES[number][0][usize::from(first)] ^ HASHES[number][1][usize::from(second)])
 }
 
 #[cfg(test)]
@@ -337,21 +323,21 @@ mod tests {
     #[test]
     fn the_hash_does_not_tell_cases_apart() {
         for (upper, lower) in (b'A'..=b'Z').zip(b'a'..=b'z') {
-            for number in [0, 1] {
-                assert_eq!(hash(number, [upper, b'x']), hash(number, [lower, b'X']));
+            for hash in &HASHES {
+                assert_eq!(hash.of([upper, b'x']), hash.of([lower, b'X']));
             }
         }
         let mut used = [[0u32; 256]; 2];
         let mut used_together = std::collections::HashMap::<_, u32>::new();
         for first in 0..=u8::MAX {
             for second in 0..=u8::MAX {
-                let each = [0, 1].map(|number| hash(number, [first, second]));
+                let each = HASHES.each_ref().map(|hash| hash.of([first, second]));
                 (0..2).for_each(|number| used[number][each[number]] += 1);
                 *used_together.entry(each).or_default() += 1;
             }
         }
         let used = used.as_flattened();
         assert!(used.iter().all(|n| *n == 256), "every hash stands for the same number of pairs");
-        assert!(used_together.values().all(|n| *n == 4), "both tell pairs apart but for two bits");
+        assert!(used_together.values().all(|n| *n == 4), "both distinguish pairs but for two bits");
     }
 }

@@ -8,18 +8,18 @@ use std::arch::x86_64::*;
 
 use thalweg_cpu::avx512;
 
-use super::super::affine::x86::{Table, matrix};
+use super::super::affine::x86::{Matrices, Table, load};
 use super::super::dense::{Blocks, PLACES};
 use super::super::hits::Told;
-use super::{FAR, ROWS, TABLES, Tables};
+use super::{FAR, HASHES, TABLES, Tables};
 
 /// For each of 64 bytes, the buckets of the pair that begins there, according to each table.
 type Looked = [__m512i; TABLES];
 
 /// The matrices and tables held in registers.
 struct Registers<const IS_NEAR: bool> {
-    /// Those of both hashes, for the first and the second byte.
-    matrices: [[__m512i; 2]; 2],
+    /// Those of both hashes.
+    matrices: [Matrices; 2],
     tables: [Table; TABLES],
 }
 
@@ -28,7 +28,7 @@ impl<const IS_NEAR: bool> Registers<IS_NEAR> {
     #[target_feature(enable = "avx512vbmi")]
     fn load(Tables([t0, t1, t2, t3]): &Tables) -> Self {
         Self {
-            matrices: ROWS.map(|rows| rows.map(|rows| _mm512_set1_epi64(matrix(rows)))),
+            matrices: [Matrices::load(&HASHES[0]), Matrices::load(&HASHES[1])],
             tables: [Table::load(t0), Table::load(t1), Table::load(t2), Table::load(t3)],
         }
     }
@@ -38,13 +38,8 @@ impl<const IS_NEAR: bool> Registers<IS_NEAR> {
     #[target_feature(enable = "avx512vbmi,gfni")]
     #[inline]
     fn look_up(&self, first: __m512i, second: __m512i) -> Looked {
-        let hash = |[of_first, of_second]: [__m512i; 2]| {
-            let of_first = _mm512_gf2p8affine_epi64_epi8::<0>(first, of_first);
-            let of_second = _mm512_gf2p8affine_epi64_epi8::<0>(second, of_second);
-            _mm512_xor_si512(of_first, of_second)
-        };
-        let one = hash(self.matrices[0]);
-        let other = if IS_NEAR { hash(self.matrices[1]) } else { one };
+        let one = self.matrices[0].hash(first, second);
+        let other = if IS_NEAR { self.matrices[1].hash(first, second) } else { one };
         let [t0, t1, t2, t3] = self.tables;
         [t0.look_up(one), t1.look_up(one), t2.look_up(one), t3.look_up(other)]
     }
@@ -137,10 +132,7 @@ fn behind<const BYTES: i32>(now: __m512i, next: __m512i) -> __m512i {
         }
         all
     }
-    let places = const { places(BYTES as u8) };
-    // SAFETY: 64 bytes.
-    let places = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
-    _mm512_permutex2var_epi8(now, places, next)
+    _mm512_permutex2var_epi8(now, load(const { &places(BYTES as u8) }), next)
 }
 
 /// Neither inlined nor calling functions: either would evict the tables from the registers.
