@@ -61,7 +61,11 @@ impl Lanes {
     /// The lanes for which a condition holds: a loop without branches, that can be one of vectors.
     #[inline(always)]
     pub fn all_where(condition: impl Fn(usize) -> bool) -> Self {
-        let lanes = (0..BATCH).fold(0, |set, lane| set | u32::from(condition(lane)) << lane);
+        // Not `fold`, which is compiled as a function of its own, for the least processor.
+        let mut lanes = 0;
+        for lane in 0..BATCH {
+            lanes |= u32::from(condition(lane)) << lane;
+        }
         Self(lanes)
     }
 

@@ -24,7 +24,6 @@ use thalweg_nf::toolkit::conversation::{Conversation, column};
 use thalweg_nf::toolkit::flow_table::Slot;
 
 /// What is searched for the packets of a batch. Arrays are indexed by lane.
-#[derive(Default)]
 pub(super) struct Texts<'a> {
     /// Empty where nothing is searched ahead.
     pub(super) bytes: [&'a [u8]; BATCH],
@@ -43,6 +42,21 @@ pub(super) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
+    /// None yet.
+    #[inline(always)]
+    fn none() -> Self {
+        Self {
+            bytes: [&[]; BATCH],
+            known: [0; BATCH],
+            joined: &[],
+            are_joined: Lanes::NONE,
+            with_payload: Lanes::NONE,
+            of_kinds: [Lanes::NONE; Kind::ALL.len()],
+            without: [0; BATCH],
+            total: 0,
+        }
+    }
+
     /// Replaces the payloads of `lanes` by their texts, which lie one after the other in `text`.
     #[inline(always)]
     pub(super) fn join(&mut self, text: &'a [u8], lanes: Lanes) {
@@ -188,7 +202,7 @@ impl Ahead {
         lanes: Lanes,
         terms: &Terms,
     ) -> Texts<'b> {
-        let mut texts = Texts::default();
+        let mut texts = Texts::none();
         self.short = Lanes::NONE;
         (self.segmented, self.continuing, self.flawless) = Default::default();
         let plain =

@@ -22,6 +22,7 @@ use super::quiet::{Changed, Continuation, Terms};
 use super::receiver::{Reason, Target};
 use super::segment::Segment;
 use super::stream::{Fresh, Notes, Overlaps, Policy};
+use super::tail::Kept;
 use super::teller::Teller;
 use super::twins::Outcomes;
 use thalweg_nf::Context;
@@ -42,7 +43,11 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn policy(&self, engine: &Engine) -> Policy {
-        Policy { overlaps: self.overlaps, tail: engine.needs.tail, waiting: WAITING }
+        Policy {
+            overlaps: self.overlaps,
+            tail: Kept::for_search(engine.needs.tail),
+            waiting: WAITING,
+        }
     }
 
     fn handling(&self, engine: &Engine) -> Handling {

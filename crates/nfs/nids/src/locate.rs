@@ -11,12 +11,15 @@ use super::flows::Flows;
 use super::recent::{Hint, Tuple};
 use super::stream::Stream;
 
-/// The stream that a packet from the lower or from the higher endpoint goes on with, which is prefetched.
+/// The stream that a packet from the lower or from the higher endpoint goes on with; prefetches what a
+/// [quiet](super::quiet) segment needs.
 #[inline]
 fn stream_of(flow: &Flow, from_low: bool) -> Option<&Stream> {
     let tracked = flow.tracked.as_deref()?;
-    prefetch::whole(std::slice::from_ref(tracked), 0);
-    Some(&tracked.streams[usize::from(!flow.is_to_server(from_low))])
+    let stream = &tracked.streams[usize::from(!flow.is_to_server(from_low))];
+    prefetch::whole(std::slice::from_ref(stream), 0);
+    prefetch::whole(std::slice::from_ref(&tracked.ends), 0);
+    Some(stream)
 }
 
 impl Ahead {

@@ -104,6 +104,12 @@ impl Changed {
         }
     }
 
+    /// Whether there is none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
     /// Whether the connection in a slot may have changed.
     #[inline]
     pub(super) fn may_have(&self, slot: Slot) -> bool {

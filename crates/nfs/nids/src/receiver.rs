@@ -457,16 +457,36 @@ impl Ends {
         first: impl FnOnce() -> u32,
         target: Target,
     ) -> bool {
-        let own = usize::from(!to_server);
-        if let Some(agreed) = self.agreed {
-            let segment = segment();
-            if self.judge_agreed(agreed, own, &segment, length, first(), target) != Ok(length) {
-                return false;
+        let takes = match self.agreed {
+            None => true,
+            Some(agreed) => {
+                self.follow_agreed(agreed, to_server, &segment(), length, first(), target)
             }
-            self.take(to_server, &segment);
+        };
+        if takes {
+            self.has_sent(to_server, sequence.wrapping_add(length as u32));
         }
-        self.has_sent(to_server, sequence.wrapping_add(length as u32));
-        true
+        takes
+    }
+
+    /// The same but for what its sender has sent, as far as it depends on what was `agreed`. Not inlined: the
+    /// loop around it would have too few registers.
+    #[inline(never)]
+    fn follow_agreed(
+        &mut self,
+        agreed: Agreement,
+        to_server: bool,
+        segment: &Segment,
+        length: usize,
+        first: u32,
+        target: Target,
+    ) -> bool {
+        let own = usize::from(!to_server);
+        let takes = self.judge_agreed(agreed, own, segment, length, first, target) == Ok(length);
+        if takes {
+            self.take(to_server, segment);
+        }
+        takes
     }
 
     /// What a segment of side `own` that [follows](Self::follow) changes.

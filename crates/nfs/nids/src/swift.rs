@@ -15,8 +15,10 @@ use super::flow::{Flow, Tracked};
 use super::flows::Flows;
 use super::literals::Literals;
 use super::quiet::{Before, Changed, Terms};
+use super::receiver::Target;
 use super::searched::Searched;
 use super::segment::Segment;
+use super::tail::Kept;
 
 /// What is the same for all segments of a batch.
 pub(super) struct Swiftly<'a, 'b> {
@@ -67,51 +69,69 @@ impl Ahead {
     fn go_on_swiftly_anywhere(
         &mut self,
         with: &mut Swiftly<'_, '_>,
-        mut lanes: Lanes,
+        lanes: Lanes,
         text: &mut [u8],
         mut end: usize,
     ) -> (Lanes, usize) {
         let Swiftly { flows, batch, texts, terms, idle, search, blocked } = with;
-        while let Some(lane) = lanes.lowest() {
-            let (slot, payload) = (Slot(self.slots[lane]), texts.bytes[lane]);
+        // Copies, which no store in the loop can change.
+        let (kept, target, rules) = (&{ terms.policy.tail }, terms.target, terms.rules);
+        let (idle, search, are_blocked) = (*idle, *search, !blocked.is_empty());
+        let mut room = text.get_mut(end..).unwrap_or_default();
+        for lane in lanes {
+            let slot = Slot(self.slots[lane]);
+            let rest = Lanes(lanes.0 & u32::MAX << lane);
+            let Some(flow) = flows.at(slot).filter(|_| !are_blocked || !blocked.may_have(slot))
+            else {
+                return (rest, end);
+            };
+            let payload = texts.bytes[lane];
             let (begin, fresh) = (end, end + Literals::SEAM);
-            let Some(flow) = flows.at(slot) else { break };
-            if blocked.may_have(slot) {
-                break;
-            }
-            let Some(text) = text.get_mut(begin..fresh + payload.len()) else { break };
-            let to_server = flow.is_to_server(self.from_low.contains(lane));
-            let plain = Plain { to_server, sequence: self.sequences[lane], payload };
+            let of_room = std::mem::take(&mut room);
+            let Some((text, left)) = of_room.split_at_mut_checked(Literals::SEAM + payload.len())
+            else {
+                return (rest, end);
+            };
+            let plain = Plain {
+                to_server: flow.is_to_server(self.from_low.contains(lane)),
+                sequence: self.sequences[lane],
+                payload,
+                now: batch.meta.timestamp[lane],
+            };
+            let how = How { idle, search, target, kept, rules };
             let segment = || Segment::of(batch, lane);
-            let times = Times { now: batch.meta.timestamp[lane], idle: *idle, search: *search };
             let before = &mut self.before[lane];
-            let kept = flow.go_on_swiftly(&plain, segment, terms, times, text, before);
-            let Some((was, is)) = kept else { break };
-            end = fresh + payload.len();
+            let Some((was, is)) = flow.go_on_swiftly(&plain, segment, &how, text, before) else {
+                return (rest, end);
+            };
+            (room, end) = (left, fresh + payload.len());
             self.places[lane] = Place::new(begin, fresh, end);
             texts.known[lane] = Literals::SEAM;
             if was != is {
                 flows.book_within(slot, was, is);
             }
-            lanes.remove(lane);
         }
-        (lanes, end)
+        (Lanes::NONE, end)
     }
 }
 
-/// A segment that continues its stream plainly.
+/// A segment that continues its stream plainly, and when it arrives.
 struct Plain<'a> {
     to_server: bool,
     sequence: u32,
     payload: &'a [u8],
+    now: Nanoseconds,
 }
 
-/// When a segment arrives, the time after which its connection has expired, and the search of its batch.
-#[derive(Clone, Copy)]
-struct Times {
-    now: Nanoseconds,
+/// How all segments of a batch are treated.
+struct How<'a> {
+    /// The time without a packet after which a connection has expired.
     idle: Nanoseconds,
+    /// The search of the batch.
     search: Searched,
+    target: Target,
+    kept: &'a Kept,
+    rules: u64,
 }
 
 impl Flow {
@@ -120,15 +140,15 @@ impl Flow {
     #[inline(always)]
     fn go_on_swiftly(
         &mut self,
-        &Plain { to_server, sequence, payload }: &Plain<'_>,
+        &Plain { to_server, sequence, payload, now }: &Plain<'_>,
         segment: impl FnOnce() -> Segment,
-        terms: &Terms,
-        Times { now, idle, search }: Times,
+        &How { idle, search, target, kept, rules: known }: &How<'_>,
         text: &mut [u8],
         before: &mut Before,
     ) -> Option<(usize, usize)> {
         let own = usize::from(!to_server);
-        if now < self.last || now.since(self.last) >= idle {
+        // A packet that is older has waited longest.
+        if now.0.wrapping_sub(self.last.0) >= idle.0 {
             return None;
         }
         let Tracked { streams, ends, rules, calm, .. } = self.tracked.as_deref_mut()?;
@@ -139,13 +159,13 @@ impl Flow {
             return None;
         }
         // Its last segment was quiet, for the same rules, and no other packet came since.
-        let is_known = *rules == terms.rules && calm.0[own] && self.seen[own];
+        let is_known = *rules == known && calm.0[own] && self.seen[own];
         debug_assert!(is_known, "a search outlives what it needs");
         *before = Before { last: self.last, numbers: ends.numbers(own) };
-        if !ends.follow(to_server, (sequence, segment), len, || other.first(), terms.target) {
+        if !ends.follow(to_server, (sequence, segment), len, || other.first(), target) {
             return None;
         }
         self.last = now;
-        Some(stream.append_after_seam(payload, text, &terms.policy, search))
+        Some(stream.append_after_seam(sequence, payload, text, kept, search))
     }
 }

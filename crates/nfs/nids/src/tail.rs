@@ -21,6 +21,25 @@ pub(super) const MEMORY_STEP: usize = 256;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
+/// How many of the last bytes of a stream are kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    /// Those that are searched again.
+    pub(super) searched: usize,
+    /// At least, once there were so many.
+    least: usize,
+    most: usize,
+}
+
+impl Kept {
+    /// Those that are needed if so many are searched again.
+    #[inline]
+    pub(super) fn for_search(searched: usize) -> Self {
+        let least = searched.max(COMPARED);
+        Self { searched, least, most: least + least / SLACK }
+    }
+}
+
 /// The last bytes of a stream, a few more than requested.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<u8>", into = "Vec<u8>")]
@@ -35,7 +54,7 @@ pub(super) struct Tail {
     tried: u16,
     tried_in: u16,
     /// The search of these bytes for literals, of which none that begins before the last
-    /// [`SEAM`](Literals::SEAM) bytes ends after them; none if one may.
+    /// [`SEAM`](Literals::SEAM) bytes ends after them; none if one may, or if there are fewer bytes.
     searched: Searched,
 }
 
@@ -76,27 +95,28 @@ impl Tail {
     pub(super) fn seam(&self, most: usize, now: Searched) -> Option<&[u8; Literals::SEAM]> {
         let is_closed = self.searched.is_before(now) && most > Literals::SEAM;
         let before = self.ring.get(..self.end as usize)?;
-        before.last_chunk().filter(|_| is_closed && self.len() >= Literals::SEAM)
+        before.last_chunk().filter(|_| is_closed)
     }
 
     /// Whether there is that end. After it [`TRIED`] bytes may be appended and taken back, since nothing was
     /// appended for the search `now` yet.
     #[inline(always)]
     pub(super) fn has_seam(&self, now: Searched) -> bool {
-        self.searched.is_before(now) && self.len() >= Literals::SEAM
+        self.searched.is_before(now)
     }
 
-    /// Whether so many bytes have room at the end, where only the oldest of a full ring are in their place.
+    /// What lies `before` the end and after it, where only the oldest bytes of a full ring are in the place of
+    /// so many more.
     #[inline(always)]
-    fn has_room(&self, bytes: usize, most: usize) -> bool {
-        let (size, (_, limit)) = (self.ring.len(), limits(most));
-        self.end as usize + bytes <= size
-            && (size == limit || self.len() + bytes <= size.min(limit))
+    fn place(&mut self, before: usize, bytes: usize, kept: &Kept) -> Option<&mut [u8]> {
+        let (size, end) = (self.ring.len(), self.end as usize);
+        let has_room = size == kept.most || size < kept.most && self.len() + bytes <= size;
+        if has_room { self.ring.get_mut(end.wrapping_sub(before)..) } else { None }
     }
 
     /// Makes the ring large enough for `bytes` more, or as large as it may be.
-    fn make_room(&mut self, bytes: usize, most: usize) {
-        let (size, (_, limit)) = (self.ring.len(), limits(most));
+    fn make_room(&mut self, bytes: usize, &Kept { most: limit, .. }: &Kept) {
+        let size = self.ring.len();
         let needed = self.len() + bytes;
         if size > limit || size < limit && needed > size {
             self.resize(needed.max(2 * self.len()).min(limit));
@@ -110,21 +130,21 @@ impl Tail {
         &mut self,
         bytes: &[u8],
         text: &mut [u8],
-        most: usize,
+        kept: &Kept,
         searched: Searched,
     ) -> (usize, usize) {
-        let (end, before) = (self.end as usize, self.memory());
-        if self.has_room(bytes.len(), most)
-            && let Some(place) =
-                self.ring.get_mut(end.wrapping_sub(Literals::SEAM)..end + bytes.len())
+        let (before, len) = (self.memory(), bytes.len());
+        if let Some(place) = self.place(Literals::SEAM, len, kept)
             && let Some((seam, room)) = place.split_first_chunk_mut::<{ Literals::SEAM }>()
+            && let Some(room) = room.get_mut(..len)
             && let Some((begin, rest)) = text.split_first_chunk_mut()
+            && let Some(rest) = rest.get_mut(..len)
         {
             *begin = *seam;
             copy_twice(bytes, [rest, room]);
-            self.has_got(bytes.len());
+            self.has_got(len);
         } else {
-            self.append_after_seam_apart(bytes, text, most);
+            self.append_after_seam_apart(bytes, text, kept);
         }
         self.searched = searched;
         (before, self.memory())
@@ -132,26 +152,26 @@ impl Tail {
 
     /// The same where the ring grows, or the bytes or the seam go on at its beginning.
     #[inline(never)]
-    fn append_after_seam_apart(&mut self, bytes: &[u8], text: &mut [u8], most: usize) {
+    fn append_after_seam_apart(&mut self, bytes: &[u8], text: &mut [u8], kept: &Kept) {
         let (seam, rest) = text.split_at_mut(Literals::SEAM);
         let [first, second] = self.last(Literals::SEAM);
         seam[..first.len()].copy_from_slice(first);
         seam[first.len()..].copy_from_slice(second);
         rest.copy_from_slice(bytes);
-        self.push_apart(bytes, most);
+        self.push_apart(bytes, kept);
     }
 
     /// Notes the search of the last bytes; none if a literal may have begun in them.
     #[inline]
     pub(super) fn set_searched(&mut self, searched: Searched) {
-        self.searched = searched;
+        let has_seam = self.len() >= Literals::SEAM;
+        self.searched = if has_seam { searched } else { Searched::NO };
     }
 
     /// Whether bytes may be appended with this limit, and taken back until the search `now`: then no more are
     /// forgotten than are kept in addition to `most`. Counts them.
     #[inline]
-    pub(super) fn may_try(&mut self, bytes: usize, most: usize, now: Searched) -> bool {
-        let (least, limit) = limits(most);
+    pub(super) fn may_try(&mut self, bytes: usize, kept: &Kept, now: Searched) -> bool {
         let before = if self.searched != now {
             0
         } else if self.tried_in == now.number() {
@@ -162,7 +182,7 @@ impl Tail {
         };
         let tried = before.saturating_add(bytes);
         (self.tried, self.tried_in) = (tried.min(u16::MAX.into()) as u16, now.number());
-        self.len() + bytes <= limit || tried <= limit - least
+        self.len() + bytes <= kept.most || tried <= kept.most - kept.least
     }
 
     /// Takes back the last bytes, that [could be](Self::may_try) appended.
@@ -193,15 +213,14 @@ impl Tail {
 
     /// Appends bytes. Keeps the last ones: `most` or [`COMPARED`], and a quarter more.
     #[inline(always)]
-    pub(super) fn push(&mut self, bytes: &[u8], most: usize) {
-        let (len, end) = (bytes.len(), self.end as usize);
-        if self.has_room(len, most)
-            && let Some(place) = self.ring.get_mut(end..end + len)
+    pub(super) fn push(&mut self, bytes: &[u8], kept: &Kept) {
+        if let Some(place) = self.place(0, bytes.len(), kept)
+            && let Some(place) = place.get_mut(..bytes.len())
         {
             copy(bytes, place);
-            self.has_got(len);
+            self.has_got(bytes.len());
         } else {
-            self.push_apart(bytes, most);
+            self.push_apart(bytes, kept);
         }
     }
 
@@ -214,9 +233,9 @@ impl Tail {
 
     /// The same as [`push`](Self::push) where the ring grows, or the bytes go on at its beginning.
     #[inline(never)]
-    fn push_apart(&mut self, bytes: &[u8], most: usize) {
-        let bytes = &bytes[bytes.len().saturating_sub(limits(most).1)..];
-        self.make_room(bytes.len(), most);
+    fn push_apart(&mut self, bytes: &[u8], kept: &Kept) {
+        let bytes = &bytes[bytes.len().saturating_sub(kept.most)..];
+        self.make_room(bytes.len(), kept);
         let (here, beyond) = bytes.split_at(bytes.len().min(self.ring.len() - self.end as usize));
         let end = self.end as usize;
         self.ring[end..end + here.len()].copy_from_slice(here);
@@ -239,13 +258,6 @@ impl Tail {
         ring.resize(size, 0);
         (self.ring, self.end, self.len) = (ring.into_boxed_slice(), len, len);
     }
-}
-
-/// The bytes that are kept at least, once there were so many, and at most.
-#[inline(always)]
-fn limits(most: usize) -> (usize, usize) {
-    let most = most.max(COMPARED);
-    (most, most + most / SLACK)
 }
 
 /// Copies bytes. Few are copied in two pieces that overlap: moves of vectors, where `memcpy` would
@@ -334,10 +346,9 @@ mod tests {
     use super::*;
 
     /// What [`Tail::push`] does, with a plain vector.
-    fn push(tail: &mut Vec<u8>, bytes: &[u8], most: usize) {
-        let (_, limit) = limits(most);
+    fn push(tail: &mut Vec<u8>, bytes: &[u8], kept: &Kept) {
         tail.extend_from_slice(bytes);
-        tail.drain(..tail.len().saturating_sub(limit));
+        tail.drain(..tail.len().saturating_sub(kept.most));
     }
 
     #[test]
@@ -362,6 +373,7 @@ mod tests {
             pushes in proptest::collection::vec(
                 (prop_oneof![0..90usize, 0..9000usize], any::<bool>()), 0..60),
         ) {
+            let kept = &Kept::for_search(most);
             let mut numbers = 0..;
             let mut bytes = |many: usize| -> Vec<u8> {
                 numbers.by_ref().take(many).map(|n: u32| (n % 251) as u8).collect()
@@ -374,8 +386,8 @@ mod tests {
                     plain.clear();
                 }
                 let bytes = bytes(many);
-                tail.push(&bytes, most);
-                push(&mut plain, &bytes, most);
+                tail.push(&bytes, kept);
+                push(&mut plain, &bytes, kept);
                 prop_assert_eq!(tail.len(), plain.len());
                 prop_assert!(tail.ring.len() <= known.max(4096 + 4096 / SLACK));
                 for most in [0, 1, 100, usize::MAX] {
@@ -403,7 +415,7 @@ mod tests {
             let mut bytes = |many: usize| -> Vec<u8> {
                 numbers.by_ref().take(many).map(|n: u32| (n % 251) as u8).collect()
             };
-            let (least, _) = limits(most);
+            let kept = &Kept::for_search(most);
             let (mut plain, mut tail) = (Vec::new(), Tail::default());
             let mut now = Searched::NO;
             for (batch, (pieces, is_taken_back)) in batches.into_iter().enumerate() {
@@ -416,28 +428,28 @@ mod tests {
                         let mut text = vec![0; Literals::SEAM + piece.len()];
                         let last = plain[plain.len() - Literals::SEAM..].to_vec();
                         let was = tail.memory();
-                        let kept = tail.append_after_seam(piece, &mut text, most, now);
-                        prop_assert_eq!(kept, (was, tail.memory()));
+                        let memory = tail.append_after_seam(piece, &mut text, kept, now);
+                        prop_assert_eq!(memory, (was, tail.memory()));
                         prop_assert_eq!(text, [last, piece.clone()].concat());
-                    } else if tail.may_try(piece.len(), most, now) {
-                        tail.push(piece, most);
+                    } else if tail.may_try(piece.len(), kept, now) {
+                        tail.push(piece, kept);
                         tail.set_searched(now);
                     } else {
                         break;
                     }
-                    push(&mut plain, piece, most);
+                    push(&mut plain, piece, kept);
                     tried += 1;
                 }
                 prop_assert!(tail == Tail::from(plain.clone()));
                 let mut rest = &pieces[tried..];
                 if is_taken_back {
                     pieces[..tried].iter().rev().for_each(|piece| tail.take_back(piece.len()));
-                    prop_assert!(tail.is(&before[before.len().saturating_sub(least)..], least));
+                    prop_assert!(tail.is(&before[before.len().saturating_sub(kept.least)..], kept.least));
                     (plain, rest) = (before, &pieces);
                 }
                 for piece in rest {
-                    tail.push(piece, most);
-                    push(&mut plain, piece, most);
+                    tail.push(piece, kept);
+                    push(&mut plain, piece, kept);
                 }
                 let is_closed = rest.is_empty() || batch % 3 > 0;
                 tail.set_searched(if is_closed { now } else { Searched::NO });

@@ -70,7 +70,7 @@ impl Stream {
         if !self.waits_for_acknowledgement() {
             return fresh;
         }
-        self.past(policy.tail).into_iter().for_each(|part| out.extend_from_slice(part));
+        self.past(policy.tail.searched).into_iter().for_each(|part| out.extend_from_slice(part));
         fresh.from = out.len();
         fresh.believed = self.believe(acknowledged, out);
         let (Some(next), first) = (self.next, self.waiting.first()) else { return fresh };
@@ -83,7 +83,7 @@ impl Stream {
             out.clear();
             fresh.from = 0;
         }
-        self.tail.push(&out[fresh.from..], policy.tail);
+        self.tail.push(&out[fresh.from..], &policy.tail);
         fresh
     }
 

@@ -19,7 +19,7 @@ use super::literals::Literals;
 use super::searched::Searched;
 use super::segment::distance;
 use super::seldom::Seldom;
-use super::tail::Tail;
+use super::tail::{Kept, Tail};
 use doubts::{DOUBTED, Doubted};
 
 /// Segments farther ahead than this are outside any window.
@@ -42,8 +42,8 @@ pub(super) enum Overlaps {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy {
     pub(super) overlaps: Overlaps,
-    /// Bytes of the past that are searched again together with the bytes that follow them.
-    pub(super) tail: usize,
+    /// Bytes of the past, of which some are searched again together with the bytes that follow them.
+    pub(super) tail: Kept,
     /// Bytes that may wait for earlier ones.
     pub(super) waiting: usize,
 }
@@ -66,6 +66,7 @@ struct Segment {
 
 /// One direction of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(C)]
 pub(super) struct Stream {
     /// The next sequence number, once known.
     next: Option<u32>,
@@ -221,18 +222,19 @@ impl Stream {
         self.tail.has_seam(now)
     }
 
-    /// Appends the next bytes after that [end](Self::has_seam), and makes `text` the end and these bytes. See
-    /// [`Tail::append_after_seam`].
+    /// Appends the next bytes, the first of which is that at `sequence`, after that [end](Self::has_seam), and
+    /// makes `text` the end and these bytes. See [`Tail::append_after_seam`].
     #[inline(always)]
     pub(super) fn append_after_seam(
         &mut self,
+        sequence: u32,
         bytes: &[u8],
         text: &mut [u8],
-        policy: &Policy,
+        kept: &Kept,
         searched: Searched,
     ) -> (usize, usize) {
-        self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
-        self.tail.append_after_seam(bytes, text, policy.tail, searched)
+        self.next = Some(sequence.wrapping_add(bytes.len() as u32));
+        self.tail.append_after_seam(bytes, text, kept, searched)
     }
 
     /// Notes the search of the last delivered bytes, or none.
@@ -244,7 +246,7 @@ impl Stream {
     /// Whether bytes may be [appended](Self::append), and [taken back](Self::take_back) until the search `now`.
     #[inline(always)]
     pub(super) fn may_try(&mut self, bytes: usize, policy: &Policy, now: Searched) -> bool {
-        self.tail.may_try(bytes, policy.tail, now)
+        self.tail.may_try(bytes, &policy.tail, now)
     }
 
     /// Takes back the last bytes, which [could be](Self::may_try) appended.
@@ -265,7 +267,7 @@ impl Stream {
     pub(super) fn append(&mut self, bytes: &[u8], policy: &Policy) -> (usize, usize) {
         self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
         let before = self.tail.memory();
-        self.tail.push(bytes, policy.tail);
+        self.tail.push(bytes, &policy.tail);
         (before, self.tail.memory())
     }
 
@@ -303,7 +305,7 @@ impl Stream {
             self.end();
             return fresh;
         }
-        self.past(policy.tail).into_iter().for_each(|part| out.extend_from_slice(part));
+        self.past(policy.tail.searched).into_iter().for_each(|part| out.extend_from_slice(part));
         fresh.from = out.len();
         if self.goes_on_at(begin) {
             notes.contradictions += u64::from(contradicts_earlier);
@@ -321,7 +323,7 @@ impl Stream {
         if self.held() > policy.waiting {
             self.skip_gap(notes, out, &mut fresh);
         }
-        self.tail.push(&out[fresh.from..], policy.tail);
+        self.tail.push(&out[fresh.from..], &policy.tail);
         fresh
     }
 

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn policy(overlaps: Overlaps) -> Policy {
-    Policy { overlaps, tail: 8, waiting: 1 << 16 }
+    Policy { overlaps, tail: Kept::for_search(8), waiting: 1 << 16 }
 }
 
 /// Passes all segments to a stream that begins at `first`; returns the delivered bytes.
