@@ -103,6 +103,14 @@ impl Conversation {
         self.words.iter().zip(words).fold(0, |differs, (a, b)| differs | a ^ b) == 0
     }
 
+    /// Addresses and ports with which [it is](Self::is_of_ipv4) sent by the lower end, if both ends are of IPv4.
+    pub fn in_ipv4(&self) -> Option<(u64, u32)> {
+        let Ends((low, low_port), (high, high_port), _) = (*self).into();
+        let address = |end: u128| u32::try_from(end ^ steering::MAPPED).ok().map(u64::from);
+        let ports = u32::from(low_port) << 16 | u32::from(high_port);
+        Some((address(low)? << 32 | address(high)?, ports))
+    }
+
     #[inline]
     fn between(mut from: End, mut to: End, protocol: u8) -> (Self, bool) {
         // The numbers in ICMP's port fields are not ports.
@@ -208,6 +216,10 @@ mod tests {
                 let addresses = u64::from(from) << 32 | u64::from(to);
                 let both = u32::from(ports[0]) << 16 | u32::from(ports[1]);
                 prop_assert!(own.is_of_ipv4(addresses, both, protocol, from_low));
+                let (addresses_from_low, ports_from_low) = own.in_ipv4().unwrap();
+                prop_assert!(own.is_of_ipv4(addresses_from_low, ports_from_low, protocol, true));
+                let (wide, _) = Conversation::between((wide(from) ^ 1 << 40, 1), (wide(to), 2), protocol);
+                prop_assert_eq!(wide.in_ipv4(), None);
                 let other = own.is_of_ipv4(addresses, both, protocol, !from_low);
                 prop_assert_eq!(other, addresses.rotate_left(32) == addresses && ports[0] == ports[1]);
                 prop_assert!(!own.is_of_ipv4(addresses, both, protocol ^ 1, from_low));

@@ -16,7 +16,6 @@ use super::flows::Flows;
 use super::heads::Kind;
 use super::literals::Open;
 use super::quiet::{Before, Terms};
-use super::recent::Recent;
 use super::searched::Searched;
 use super::segment::{self, Segment};
 use super::stream::Stream;
@@ -107,7 +106,6 @@ pub(super) struct Ahead {
     pub(super) unknown: Lanes,
     /// Segments without data, of known connections.
     pub(super) bare: Lanes,
-    pub(super) recent: Recent,
     /// Plain segments that may be accepted [swiftly](Self::go_on_swiftly), and their sequence numbers.
     pub(super) short: Lanes,
     pub(super) sequences: [u32; BATCH],

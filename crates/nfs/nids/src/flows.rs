@@ -11,7 +11,7 @@ use thalweg_nf::{BUCKETS, Steering, Units};
 use super::buffer::Protocol;
 use super::flow::{Arrival, Flow, Handling, Phase};
 use super::receiver::Reason;
-use super::recent::{Hint, Recent, Tuple};
+use super::recent::{Recent, Tuple};
 use super::segment::Segment;
 
 /// A timestamp is no longer compared with after this time (RFC 7323, 5.5).
@@ -61,6 +61,8 @@ impl Limits {
 #[derive(Debug)]
 pub(super) struct Flows {
     table: FlowTable<Conversation, Flow, 5>,
+    /// Where some connections of IPv4 lie, as long as they do.
+    pub(super) recent: Recent,
     limits: Limits,
     steering: Steering,
     /// By share: where the search for connections to evict goes on, and for streams.
@@ -82,7 +84,17 @@ impl Flows {
         let table = FlowTable::with_sections(shares, flows.max(1));
         let (hands, memory) = (vec![Default::default(); shares], vec![0; shares]);
         let most = limits.memory / shares;
-        Self { table, limits, steering, hands, evicted: 0, memory, most, streams_evicted: 0 }
+        Self {
+            table,
+            recent: Recent::default(),
+            limits,
+            steering,
+            hands,
+            evicted: 0,
+            memory,
+            most,
+            streams_evicted: 0,
+        }
     }
 
     /// The bytes of connections and streams that the limits allow.
@@ -125,12 +137,15 @@ impl Flows {
         self.table.ask_for(slot);
     }
 
-    /// The connection of a segment, if it is where a hint says.
-    #[inline]
-    pub(super) fn hinted(&self, hint: Hint, tuple: Tuple) -> Option<&Flow> {
-        let (id, flow) = self.table.at(hint.slot)?;
-        let Tuple { addresses, ports } = tuple;
-        id.is_of_ipv4(addresses, ports, TCP, hint.from_low).then_some(flow)
+    /// Whether the connection in `slot` is that of a segment.
+    pub(super) fn is_in(
+        &self,
+        slot: Slot,
+        from_low: bool,
+        Tuple { addresses, ports }: Tuple,
+    ) -> bool {
+        let id = self.table.at(slot).map(|(id, _)| id);
+        id.is_some_and(|id| id.is_of_ipv4(addresses, ports, TCP, from_low))
     }
 
     /// The connection in `slot`.
@@ -286,7 +301,8 @@ impl Flows {
     /// Evicts the least recently used connection of a few.
     fn evict(&mut self, share: usize) {
         let hand = &mut self.hands[share][0];
-        if let Some((_, flow)) = self.table.evict(share, hand, |_, flow| flow.last) {
+        if let Some((id, flow)) = self.table.evict(share, hand, |_, flow| flow.last) {
+            self.recent.forget(&id);
             self.memory[share] -= flow.memory();
             self.evicted += 1;
         }
@@ -309,9 +325,10 @@ impl Flows {
 
     /// Removes the connections of a unit.
     pub(super) fn forget_unit(&mut self, unit: u16) {
-        let Self { table, memory, steering, .. } = self;
+        let Self { table, recent, memory, steering, .. } = self;
         let shares = memory.len();
         table.take_unit(unit, |id, flow| {
+            recent.forget(&id);
             memory[share_of(&id, *steering, shares)] -= flow.memory();
         });
     }
@@ -358,4 +375,35 @@ impl Flows {
 /// The share of a connection, one of `shares`.
 fn share_of(id: &Conversation, steering: Steering, shares: usize) -> usize {
     usize::from(id.bucket(steering)) * shares / BUCKETS
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_nf::toolkit::flow_table::FlowWords;
+    use thalweg_packet::FiveTuple;
+
+    use super::super::recent::Located;
+    use super::*;
+
+    #[test]
+    fn a_connection_that_moves_away_is_forgotten() {
+        let limits = Limits { flows: 16, idle: Nanoseconds::from_secs(60), memory: 1 << 20 };
+        let steering = Steering::with_seed(1);
+        let mut flows = Flows::new(limits, steering, 1);
+        let tuple = Tuple { addresses: 0x0a00_0001 << 32 | 0x0a00_0002, ports: 1000 << 16 | 80 };
+        let (id, from_low) = Conversation::of(&FiveTuple {
+            src: [10, 0, 0, 1].into(),
+            dst: [10, 0, 0, 2].into(),
+            src_port: 1000,
+            dst_port: 80,
+            protocol: TCP,
+        });
+        flows.insert(vec![(id, Flow::new(from_low, Nanoseconds(0)))], 1);
+        let slot = flows.find(&[id.words()]).slot(0).unwrap();
+        assert!(flows.is_in(slot, from_low, tuple));
+        flows.recent.put(tuple, Located { slot, from_low });
+        while !flows.index_units(Units::new(1, steering).unwrap()) {}
+        flows.forget_unit(0);
+        assert_eq!((flows.len(), flows.recent.get(tuple)), (0, None));
+    }
 }

@@ -8,7 +8,7 @@ use thalweg_packet::{BATCH, Batch, Lanes};
 use super::ahead::Ahead;
 use super::flow::Flow;
 use super::flows::Flows;
-use super::recent::{Hint, Tuple};
+use super::recent::{Located, Tuple};
 use super::stream::Stream;
 
 /// The stream that a packet from the lower or from the higher endpoint goes on with; prefetches what a
@@ -27,41 +27,37 @@ impl Ahead {
     #[inline(always)]
     pub(super) fn locate(&mut self, flows: &mut Flows, batch: &Batch) {
         flows.settle();
-        let flows = &*flows;
-        let mut streams = [None; BATCH];
         let tuple = Tuple::of(batch);
-        let (mut hinted, mut from_lows, mut known) = (0, 0, 0);
+        let (mut remembered, mut from_lows) = (0, 0);
         for lane in self.segmented {
-            let Some(Hint { slot, from_low }) = self.recent.get(tuple(lane)) else { continue };
+            let Some(Located { slot, from_low }) = flows.recent.get(tuple(lane)) else { continue };
             flows.ask_for(slot);
             self.slots[lane] = slot.0;
-            hinted |= 1 << lane;
+            remembered |= 1 << lane;
             from_lows |= u32::from(from_low) << lane;
         }
-        for lane in Lanes(hinted) {
-            let hint = Hint { slot: Slot(self.slots[lane]), from_low: from_lows >> lane & 1 == 1 };
-            let Some(flow) = flows.hinted(hint, tuple(lane)) else { continue };
-            known |= 1 << lane;
-            streams[lane] = stream_of(flow, hint.from_low);
-        }
-        (self.known, self.tracked, self.from_low) =
-            (Lanes(known), Lanes(known), Lanes(from_lows & known));
-        let rest = self.connected.without(self.known);
+        let remembered = Lanes(remembered);
+        (self.known, self.tracked, self.from_low) = (remembered, remembered, Lanes(from_lows));
+        let rest = self.connected.without(remembered);
         if !rest.is_empty() {
-            self.look_up(flows, batch, rest, &mut streams);
+            self.look_up(flows, batch, rest);
+        }
+        let mut streams = [None; BATCH];
+        for lane in self.segmented.and(self.known) {
+            let (slot, from_low) = (Slot(self.slots[lane]), self.from_low.contains(lane));
+            let flow = flows.in_slot(slot);
+            debug_assert!(
+                !remembered.contains(lane) || flows.is_in(slot, from_low, tuple(lane)),
+                "another connection is in its slot"
+            );
+            streams[lane] = flow.and_then(|flow| stream_of(flow, from_low));
         }
         streams.iter().flatten().for_each(|stream| stream.ask_for());
     }
 
-    /// Looks up the connections of the packets of some lanes, which were not where they were expected.
+    /// Looks up the connections of the packets of some lanes, which are not remembered.
     #[inline(never)]
-    fn look_up<'f>(
-        &mut self,
-        flows: &'f Flows,
-        batch: &Batch,
-        lanes: Lanes,
-        streams: &mut [Option<&'f Stream>; BATCH],
-    ) {
+    fn look_up(&mut self, flows: &mut Flows, batch: &Batch, lanes: Lanes) {
         let mut ids = [[0; 5]; BATCH];
         let (tracked, from_low) = Conversation::in_lanes(batch, lanes, &mut ids);
         let found = flows.find(&ids[..tracked.count()]);
@@ -72,8 +68,7 @@ impl Ahead {
             self.known.insert(lane);
             if self.segmented.contains(lane) {
                 let from_low = from_low.contains(lane);
-                self.recent.put(tuple(lane), Hint { slot, from_low });
-                streams[lane] = flows.in_slot(slot).and_then(|flow| stream_of(flow, from_low));
+                flows.recent.put(tuple(lane), Located { slot, from_low });
             }
         }
         (self.tracked, self.from_low) = (self.tracked.or(tracked), self.from_low.or(from_low));

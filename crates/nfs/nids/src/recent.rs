@@ -1,12 +1,12 @@
 //! Where the connections of recent segments lie.
 //!
 //! Most segments follow another of their connection and direction, whose lookup found a slot. This
-//! remembers a few thousand of them, by addresses and ports as they are in the packet: what it returns
-//! is a hint, and the connection in the slot decides. A connection that is not remembered, or no
-//! longer there, is looked up.
+//! remembers a few thousand of them, by addresses and ports as they are in the packet. A connection that
+//! leaves its slot is forgotten; one that is not remembered is looked up.
 
 use thalweg_packet::{Batch, field};
 
+use thalweg_nf::toolkit::conversation::Conversation;
 use thalweg_nf::toolkit::flow_table::Slot;
 
 /// The number of sets, and the segments that share one.
@@ -23,7 +23,7 @@ pub(super) struct Tuple {
 
 /// A slot, and whether the lower endpoint of its connection sends these segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hint {
+pub(super) struct Located {
     pub(super) slot: Slot,
     pub(super) from_low: bool,
 }
@@ -64,6 +64,12 @@ impl Tuple {
         }
     }
 
+    /// That of segments in the other direction.
+    fn reversed(self) -> Self {
+        let (addresses, ports) = (self.addresses, self.ports);
+        Self { addresses: addresses.rotate_left(32), ports: ports.rotate_left(16) }
+    }
+
     /// The number of its set. Who chooses tuples that share one only has them looked up.
     #[inline]
     fn set(self) -> usize {
@@ -80,18 +86,32 @@ impl Recent {
 
     /// Where the connection of a segment was.
     #[inline]
-    pub(super) fn get(&self, tuple: Tuple) -> Option<Hint> {
+    pub(super) fn get(&self, tuple: Tuple) -> Option<Located> {
         let Set { addresses, ports, places } = &self.0[tuple.set()];
         let differs =
             |way: usize| (addresses[way] ^ tuple.addresses) | u64::from(ports[way] ^ tuple.ports);
         let (first, second) = (differs(0), differs(1));
         let place = if first == 0 { places[0] } else { places[1] };
         let is_there = (first == 0 || second == 0) && tuple.addresses != 0;
-        is_there.then_some(Hint { slot: Slot(place >> 1), from_low: place & 1 == 1 })
+        is_there.then_some(Located { slot: Slot(place >> 1), from_low: place & 1 == 1 })
+    }
+
+    /// Forgets where a connection of TCP is.
+    pub(super) fn forget(&mut self, connection: &Conversation) {
+        let Some((addresses, ports)) = connection.in_ipv4() else { return };
+        let from_low = Tuple { addresses, ports };
+        for tuple in [from_low, from_low.reversed()] {
+            let set = &mut self.0[tuple.set()];
+            for way in 0..WAYS {
+                if (set.addresses[way], set.ports[way]) == (tuple.addresses, tuple.ports) {
+                    set.addresses[way] = 0;
+                }
+            }
+        }
     }
 
     /// Remembers where it is, for a tuple with addresses, in place of the older one of its set.
-    pub(super) fn put(&mut self, tuple: Tuple, Hint { slot, from_low }: Hint) {
+    pub(super) fn put(&mut self, tuple: Tuple, Located { slot, from_low }: Located) {
         if tuple.addresses == 0 || slot.0 > u32::MAX >> 1 {
             return;
         }
@@ -109,24 +129,53 @@ impl Recent {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use proptest::prelude::*;
+    use thalweg_packet::FiveTuple;
+    use thalweg_packet::wire::ip_proto::TCP;
 
     use super::*;
 
+    /// The conversation of segments with a tuple.
+    fn conversation(Tuple { addresses, ports }: Tuple) -> Conversation {
+        let address = |half: u64| Ipv4Addr::from(half as u32).into();
+        let (conversation, _) = Conversation::of(&FiveTuple {
+            src: address(addresses >> 32),
+            dst: address(addresses),
+            src_port: (ports >> 16) as u16,
+            dst_port: ports as u16,
+            protocol: TCP,
+        });
+        conversation
+    }
+
     proptest! {
-        /// The latest two tuples of a set are remembered, and nothing is invented.
+        /// The latest two tuples of a set are remembered, nothing is invented, and what is forgotten stays so.
         #[test]
-        fn a_hint_is_the_last_that_was_put(
-            puts in proptest::collection::vec((0..40u64, 0..3u32, 0..1_000_000u32, any::<bool>()), 1..200),
+        fn what_was_put_is_there_until_it_is_forgotten(
+            steps in proptest::collection::vec(
+                (0..40u64, 0..3u32, 0..1_000_000u32, any::<bool>(), prop::bool::weighted(0.2)), 1..200),
         ) {
             let mut recent = Recent::default();
             let mut known = std::collections::HashMap::new();
-            for (address, ports, slot, from_low) in puts {
-                let tuple = Tuple { addresses: address << 32 | 7, ports };
-                let hint = Hint { slot: Slot(slot), from_low };
-                recent.put(tuple, hint);
-                known.insert((tuple.addresses, ports), hint);
-                prop_assert_eq!(recent.get(tuple), Some(hint));
+            for (address, port, slot, from_low, is_forgotten) in steps {
+                let mut tuple = Tuple { addresses: address << 32 | 7, ports: port << 16 | 1 };
+                if from_low {
+                    tuple = tuple.reversed();
+                }
+                if is_forgotten {
+                    recent.forget(&conversation(tuple));
+                    for tuple in [tuple, tuple.reversed()] {
+                        known.remove(&(tuple.addresses, tuple.ports));
+                        prop_assert_eq!(recent.get(tuple), None);
+                    }
+                } else {
+                    let place = Located { slot: Slot(slot), from_low };
+                    recent.put(tuple, place);
+                    known.insert((tuple.addresses, tuple.ports), place);
+                    prop_assert_eq!(recent.get(tuple), Some(place));
+                }
                 for ((addresses, ports), last) in &known {
                     let found = recent.get(Tuple { addresses: *addresses, ports: *ports });
                     prop_assert!(found.is_none_or(|found| found == *last));
