@@ -143,6 +143,8 @@ impl Tail {
             *begin = *seam;
             copy_twice(bytes, [rest, room]);
             self.has_got(len);
+            // The line that the next bytes take has not been touched for as long as the ring took to get full.
+            prefetch::ahead(&self.ring, self.end as usize + LINE - 1);
         } else {
             self.append_after_seam_apart(bytes, text, kept);
         }
