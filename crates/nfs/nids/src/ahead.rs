@@ -17,7 +17,7 @@ use super::heads::Kind;
 use super::literals::Open;
 use super::quiet::{Before, Terms};
 use super::searched::Searched;
-use super::segment::{self, Segment};
+use super::segment::{self, Bare, Segment};
 use super::stream::Stream;
 use thalweg_nf::toolkit::conversation::{Conversation, column};
 use thalweg_nf::toolkit::flow_table::Slot;
@@ -106,9 +106,9 @@ pub(super) struct Ahead {
     pub(super) unknown: Lanes,
     /// Segments without data, of known connections.
     pub(super) bare: Lanes,
-    /// Plain segments that may be accepted [swiftly](Self::go_on_swiftly), and their sequence numbers.
+    /// Plain segments that may be accepted [swiftly](Self::go_on_swiftly), and their headers.
     pub(super) short: Lanes,
-    pub(super) sequences: [u32; BATCH],
+    pub(super) bare_headers: [Bare; BATCH],
     /// The segments of all other packets with a TCP header.
     segments: [Segment; BATCH],
     /// Where joined texts lie in `text`.
@@ -260,7 +260,7 @@ impl Ahead {
             total += payload.len();
             if payload.len() < terms.short {
                 short |= 1 << lane;
-                self.sequences[lane] = segment::sequence(header);
+                self.bare_headers[lane] = Bare::of(header);
             } else {
                 self.segments[lane] = Segment::new(header);
             }

@@ -29,6 +29,46 @@ pub(super) struct Segment {
     pub(super) options: Options,
 }
 
+/// A TCP header without ports and options, as it is in the packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bare([u8; FIXED - Bare::PORTS]);
+
+impl Bare {
+    /// Bytes of the ports.
+    const PORTS: usize = 4;
+
+    /// That of a TCP header, which is complete.
+    #[inline(always)]
+    pub(super) fn of(header: &[u8]) -> Self {
+        Self(
+            header
+                .get(Self::PORTS..)
+                .and_then(|rest| rest.first_chunk())
+                .copied()
+                .unwrap_or_default(),
+        )
+    }
+
+    #[inline(always)]
+    pub(super) fn sequence(&self) -> u32 {
+        number(&self.0, 0)
+    }
+
+    /// The segment, if its header has no options.
+    #[inline(always)]
+    pub(super) fn segment(&self) -> Option<Segment> {
+        let rest = number(&self.0, 8);
+        let has_options = rest >> 28 != FIXED as u32 / 4;
+        (!has_options).then(|| Segment {
+            flags: (rest >> 16) as u8,
+            sequence: self.sequence(),
+            acknowledged: number(&self.0, 4),
+            window: rest as u16,
+            options: Options::default(),
+        })
+    }
+}
+
 /// The options of a TCP header.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
@@ -158,12 +198,6 @@ impl Segment {
     pub(super) fn acknowledges(&self) -> bool {
         self.flags & ACK != 0
     }
-}
-
-/// The sequence number in a TCP header.
-#[inline]
-pub(super) fn sequence(header: &[u8]) -> u32 {
-    number(header, 4)
 }
 
 /// Whether a segment with these flags neither opens nor ends a connection, and acknowledges data.
