@@ -21,6 +21,7 @@ pub(super) struct Occasion {
     pub(super) clock: Nanoseconds,
     /// The time in its capture.
     pub(super) timestamp: Nanoseconds,
+    /// 0 if no alert is written.
     pub(super) flow_hash: u32,
     /// `None` if the packet is not IP.
     pub(super) tuple: Option<FiveTuple>,

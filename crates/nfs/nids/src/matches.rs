@@ -12,6 +12,7 @@ use super::flow::Verdict;
 use super::flows::Seen;
 use super::inspect::{Inspector, Packet};
 use super::rule::Action;
+use super::teller::Teller;
 
 /// A rule that matched.
 #[derive(Clone, Debug)]
@@ -44,7 +45,9 @@ impl Inspector {
         }
         let mut matches = std::mem::take(&mut self.matches);
         matches.0.sort_by_key(|found| found.rule);
-        let flow_hash = packet.subject.batch.flow_hash(packet.subject.lane);
+        let is_written = self.teller.as_ref().is_none_or(Teller::writes);
+        let (batch, lane) = (packet.subject.batch, packet.subject.lane);
+        let flow_hash = if is_written { batch.flow_hash(lane) } else { 0 };
         for found in &matches.0 {
             let rule = &packet.engine.rules[found.rule as usize];
             let sid = rule.sid;

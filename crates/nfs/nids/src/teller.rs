@@ -29,6 +29,11 @@ impl Teller {
         Self { inputs, writes, counts, rules: 0, lines: Vec::new(), alerts: 0 }
     }
 
+    /// Whether alerts are written, not only counted.
+    pub(super) fn writes(&self) -> bool {
+        self.writes
+    }
+
     /// Counts evicted before their interval was over.
     pub(super) fn evicted(&self) -> u64 {
         self.counts.evicted
