@@ -122,11 +122,12 @@ fn main() -> Outcome<()> {
             .map(|(payload, n)| connections[n].packet(protocol, 24, payload))
             .collect();
         let before = alerts(&*nf);
-        times.push(pass(&mut *nf, &mut batch, &mut emitted, &packets) / packets.len() as u64);
+        let spent = pass(&mut *nf, &mut batch, &mut emitted, &packets);
+        times.push(spent as f64 / packets.len() as f64);
         found = alerts(&*nf) - before;
     }
-    times.sort_unstable();
-    let ns = times[ROUNDS / 2] as f64 * clock.nanoseconds_per_cycle();
+    times.sort_unstable_by(f64::total_cmp);
+    let ns = times[ROUNDS / 2] * clock.nanoseconds_per_cycle();
     println!(
         "{}",
         json!({"who": "ours", "protocol": protocol, "size": size, "ns": ns, "matches": found})
