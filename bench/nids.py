@@ -2,13 +2,14 @@
 """The intrusion detection against Hyperscan.
 
     bench/nids.py [--rounds 5] [--rules FILE...] [--patterns 150 3000] [--size 64 256 512 1472]
-                  [--protocol udp tcp] [--connections 256] [--json FILE]
+                  [--protocol udp tcp established] [--connections 256] [--json FILE]
 
 Ours is the whole way of a parsed packet through the NF: finding its connection, putting its
 stream together (TCP), looking for all patterns, checking what was found against the rules.
 Hyperscan (Debian's libhyperscan-dev), in block mode, looks for the same patterns in the same
 payloads and does nothing else. One core; round by round, one after the other; medians. Both have
-to find the same (over TCP ours may find some that lie over two segments).
+to find the same (over TCP ours may find some that lie over two segments). Connections of `established` have
+had a handshake, timestamps in each segment, and acknowledgements, as most real ones; of `tcp`, a SYN alone.
 
 Patterns are made up (paths, header fields, bytes), or, with --rules, the longest contents of
 those rules. Payloads are random bytes, and requests of HTTP; each hundredth has a pattern in it.
@@ -85,7 +86,7 @@ def main():
     parser.add_argument("--rules", nargs="+", type=Path, default=[])
     parser.add_argument("--patterns", nargs="+", type=int, default=[150, 3000])
     parser.add_argument("--size", nargs="+", type=int, default=[64, 256, 512, 1472])
-    parser.add_argument("--protocol", nargs="+", default=["udp", "tcp"], choices=["udp", "tcp"])
+    parser.add_argument("--protocol", nargs="+", default=["udp", "tcp"], choices=["udp", "tcp", "established"])
     parser.add_argument("--connections", type=int, default=256, help="that the packets are of, in turn")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

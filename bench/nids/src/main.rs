@@ -1,10 +1,11 @@
 //! The intrusion detection: a packet's whole way through the NF.
 //!
-//! `PATTERNS PAYLOADS SIZE udp|tcp CONNECTIONS` prints a line of JSON: nanoseconds a packet for
-//! finding its connection, reassembling its stream (TCP) and searching for all patterns, and
+//! `PATTERNS PAYLOADS SIZE udp|tcp|established CONNECTIONS` prints a line of JSON: nanoseconds a packet
+//! for finding its connection, reassembling its stream (TCP) and searching for all patterns, and
 //! the number of alerts. PATTERNS has a pattern a line, in hexadecimal; PAYLOADS is payloads
 //! of SIZE bytes, one after the other. Packets are parsed before, as in a chain, where that is
-//! done once for all NFs. `bench/nids.py` runs it beside Hyperscan.
+//! done once for all NFs. Connections of `tcp` have a SYN; those of `established` have a whole handshake,
+//! timestamps, and acknowledgements, which are not timed. `bench/nids.py` runs it beside Hyperscan.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use serde_json::json;
 use thalweg_cpu::cycles::{self, Clock};
 use thalweg_nf::{Context, Emitted, NetworkFunction};
+use thalweg_packet::wire::ip_proto::TCP;
+use thalweg_packet::wire::tcp_flags::{ACK, PSH, SYN};
 use thalweg_packet::write::{PacketBuilder, TcpSegment};
 use thalweg_packet::{BATCH, Batch, Decapsulate, Lanes, Nanoseconds, Pool};
 
@@ -41,30 +44,95 @@ fn nids(patterns: &[Vec<u8>], protocol: &str) -> Outcome<Box<dyn NetworkFunction
     Ok(built.map_err(|e| e.to_string())?.instance())
 }
 
+/// What the packets of connections are.
+#[derive(Clone, Copy, PartialEq)]
+enum Traffic {
+    Udp,
+    Tcp,
+    Established,
+}
+
+impl Traffic {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "udp" => Some(Self::Udp),
+            "tcp" => Some(Self::Tcp),
+            "established" => Some(Self::Established),
+            _ => None,
+        }
+    }
+
+    /// The protocol of the rules.
+    fn protocol(self) -> &'static str {
+        if self == Self::Udp { "udp" } else { "tcp" }
+    }
+}
+
 /// Packets of a connection: its beginning, then one after the other.
 struct Connection {
-    next: u32,
+    traffic: Traffic,
     number: usize,
+    /// The next sequence number of its client, whose server has sent nothing but its SYN.
+    next: u32,
 }
 
 impl Connection {
-    fn packet(&mut self, protocol: &str, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let [_, a, b, c] = (self.number as u32).to_be_bytes();
-        let source = [10, a, b, c];
-        let builder = PacketBuilder::new([2; 6], [4; 6]).ip(source.into(), [10, 2, 0, 1].into());
-        if protocol == "udp" {
-            return builder.udp(1000, 2000).build(payload);
+    const CLIENT: u16 = 1000;
+    const SERVER: u16 = 2000;
+
+    /// The next packet of its client.
+    fn packet(&mut self, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let sequence = self.next;
+        self.next = sequence.wrapping_add(payload.len() as u32 + u32::from(flags & SYN != 0));
+        match self.traffic {
+            Traffic::Udp => self.builder(true).udp(Self::CLIENT, Self::SERVER).build(payload),
+            Traffic::Tcp => {
+                let segment = TcpSegment {
+                    src_port: Self::CLIENT,
+                    dst_port: Self::SERVER,
+                    seq: sequence,
+                    ack: 1,
+                    flags,
+                    window: 99,
+                };
+                self.builder(true).tcp(segment).build(payload)
+            }
+            Traffic::Established => self.with_timestamps(true, sequence, 1, flags, payload),
         }
-        let segment = TcpSegment {
-            src_port: 1000,
-            dst_port: 2000,
-            seq: self.next,
-            ack: 1,
-            flags,
-            window: 99,
-        };
-        self.next = self.next.wrapping_add(payload.len() as u32 + u32::from(flags & 2 != 0));
-        builder.tcp(segment).build(payload)
+    }
+
+    /// What its server answers.
+    fn answer(&self, flags: u8) -> Vec<u8> {
+        let sequence = u32::from(flags & SYN == 0);
+        self.with_timestamps(false, sequence, self.next, flags, b"")
+    }
+
+    fn builder(&self, from_client: bool) -> PacketBuilder {
+        let [_, a, b, c] = (self.number as u32).to_be_bytes();
+        let (client, server) = ([10, a, b, c].into(), [10, 2, 0, 1].into());
+        let (from, to) = if from_client { (client, server) } else { (server, client) };
+        PacketBuilder::new([2; 6], [4; 6]).ip(from, to)
+    }
+
+    /// A segment with the options that RFC 7323 recommends.
+    fn with_timestamps(
+        &self,
+        from_client: bool,
+        sequence: u32,
+        acknowledged: u32,
+        flags: u8,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let ports =
+            if from_client { [Self::CLIENT, Self::SERVER] } else { [Self::SERVER, Self::CLIENT] };
+        let mut segment = ports.map(u16::to_be_bytes).concat();
+        segment.extend(sequence.to_be_bytes());
+        segment.extend(acknowledged.to_be_bytes());
+        // A header of 32 bytes and its flags, the window, no checksum (none is checked), nothing urgent.
+        segment.extend([8 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        segment.extend([1, 1, 8, 10, 0, 0, 0, 7, 0, 0, 0, 7]);
+        segment.extend(payload);
+        self.builder(from_client).protocol(TCP).build(&segment)
     }
 }
 
@@ -96,22 +164,30 @@ fn alerts(nf: &dyn NetworkFunction) -> u64 {
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [patterns, payloads, size, protocol, connections] = &arguments[..] else {
-        return Err("PATTERNS PAYLOADS SIZE udp|tcp CONNECTIONS".into());
+    let [patterns, payloads, size, traffic, connections] = &arguments[..] else {
+        return Err("PATTERNS PAYLOADS SIZE udp|tcp|established CONNECTIONS".into());
     };
+    let name = traffic;
+    let traffic = Traffic::parse(name).ok_or("udp, tcp or established")?;
     let patterns = fs::read_to_string(patterns)?;
     let patterns = patterns.lines().map(hex::decode).collect::<Result<Vec<_>, _>>()?;
     let size: usize = size.parse()?;
     let payloads = fs::read(payloads)?;
-    let mut nf = nids(&patterns, protocol)?;
+    let mut nf = nids(&patterns, traffic.protocol())?;
     let pool = Arc::new(Pool::anonymous(2 * BATCH, 2048)?);
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
-    let mut connections: Vec<_> =
-        (0..connections.parse()?).map(|number| Connection { next: 1000, number }).collect();
-    if protocol == "tcp" {
-        let first: Vec<_> = connections.iter_mut().map(|c| c.packet(protocol, 2, b"")).collect();
-        pass(&mut *nf, &mut batch, &mut emitted, &first);
+    let mut connections: Vec<_> = (0..connections.parse()?)
+        .map(|number| Connection { traffic, number, next: 1000 })
+        .collect();
+    let mut openings = Vec::new();
+    if traffic != Traffic::Udp {
+        openings.extend(connections.iter_mut().map(|c| c.packet(SYN, b"")));
     }
+    if traffic == Traffic::Established {
+        openings.extend(connections.iter().map(|c| c.answer(SYN | ACK)));
+        openings.extend(connections.iter_mut().map(|c| c.packet(ACK, b"")));
+    }
+    pass(&mut *nf, &mut batch, &mut emitted, &openings);
     let (clock, mut times, mut found) = (Clock::start(), Vec::new(), 0);
     let mut next = (0..connections.len()).cycle();
     for _ in 0..ROUNDS {
@@ -119,18 +195,22 @@ fn main() -> Outcome<()> {
         let packets: Vec<_> = payloads
             .chunks_exact(size)
             .zip(&mut next)
-            .map(|(payload, n)| connections[n].packet(protocol, 24, payload))
+            .map(|(payload, n)| connections[n].packet(PSH | ACK, payload))
             .collect();
         let before = alerts(&*nf);
         let spent = pass(&mut *nf, &mut batch, &mut emitted, &packets);
         times.push(spent as f64 / packets.len() as f64);
         found = alerts(&*nf) - before;
+        if traffic == Traffic::Established {
+            let answers: Vec<_> = connections.iter().map(|c| c.answer(ACK)).collect();
+            pass(&mut *nf, &mut batch, &mut emitted, &answers);
+        }
     }
     times.sort_unstable_by(f64::total_cmp);
     let ns = times[ROUNDS / 2] * clock.nanoseconds_per_cycle();
     println!(
         "{}",
-        json!({"who": "ours", "protocol": protocol, "size": size, "ns": ns, "matches": found})
+        json!({"who": "ours", "protocol": name, "size": size, "ns": ns, "matches": found})
     );
     Ok(())
 }

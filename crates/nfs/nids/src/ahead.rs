@@ -17,7 +17,7 @@ use super::heads::Kind;
 use super::literals::Open;
 use super::quiet::{Before, Terms};
 use super::searched::Searched;
-use super::segment::{self, Bare, Segment};
+use super::segment::{self, Head, Segment};
 use super::stream::Stream;
 use thalweg_nf::toolkit::conversation::{Conversation, column};
 use thalweg_nf::toolkit::flow_table::Slot;
@@ -106,9 +106,9 @@ pub(super) struct Ahead {
     pub(super) unknown: Lanes,
     /// Segments without data, of known connections.
     pub(super) bare: Lanes,
-    /// Plain segments that may be accepted [swiftly](Self::go_on_swiftly), and their headers.
+    /// Plain segments that may be accepted [swiftly](Self::go_on_swiftly), and how each begins.
     pub(super) short: Lanes,
-    pub(super) bare_headers: [Bare; BATCH],
+    pub(super) heads: [Head; BATCH],
     /// The segments of all other packets with a TCP header.
     segments: [Segment; BATCH],
     /// Where joined texts lie in `text`.
@@ -252,15 +252,18 @@ impl Ahead {
         for lane in plain {
             let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
             let [l4, payload] = [headers.l4, headers.payload].map(usize::from);
-            let segment = bytes.get(l4..headers.end.into());
-            let parts = segment.and_then(|segment| segment.split_at_checked(payload - l4));
-            let (header, payload) = parts.unwrap_or_default();
+            let segment = bytes.get(l4..headers.end.into()).unwrap_or_default();
+            let (header, payload) = segment.split_at_checked(payload - l4).unwrap_or_default();
             texts.bytes[lane] = payload;
-            with_payload |= u32::from(!payload.is_empty()) << lane;
             total += payload.len();
+            if payload.is_empty() {
+                self.segments[lane] = Segment::new(header);
+                continue;
+            }
+            with_payload |= 1 << lane;
             if payload.len() < terms.short {
                 short |= 1 << lane;
-                self.bare_headers[lane] = Bare::of(header);
+                self.heads[lane] = Head::of(segment);
             } else {
                 self.segments[lane] = Segment::new(header);
             }

@@ -29,44 +29,46 @@ pub(super) struct Segment {
     pub(super) options: Options,
 }
 
-/// A TCP header without ports and options, as it is in the packet.
+/// Bytes of a header with the options that RFC 7323 recommends, which are in most segments.
+const WITH_STAMPS: usize = 32;
+
+/// The first bytes of a segment, as they are in the packet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bare([u8; FIXED - Bare::PORTS]);
+pub(super) struct Head([u8; WITH_STAMPS]);
 
-impl Bare {
-    /// Bytes of the ports.
-    const PORTS: usize = 4;
-
-    /// That of a TCP header, which is complete.
+impl Head {
+    /// Those of a segment with a TCP header, which is complete.
     #[inline(always)]
-    pub(super) fn of(header: &[u8]) -> Self {
-        Self(
-            header
-                .get(Self::PORTS..)
-                .and_then(|rest| rest.first_chunk())
-                .copied()
-                .unwrap_or_default(),
-        )
+    pub(super) fn of(segment: &[u8]) -> Self {
+        Self(segment.first_chunk().copied().unwrap_or_else(|| padded(segment)))
     }
 
     #[inline(always)]
     pub(super) fn sequence(&self) -> u32 {
-        number(&self.0, 0)
+        number(&self.0, 4)
     }
 
-    /// The segment, if its header has no options.
+    /// The segment, if it has no other options than those.
     #[inline(always)]
     pub(super) fn segment(&self) -> Option<Segment> {
-        let rest = number(&self.0, 8);
-        let has_options = rest >> 28 != FIXED as u32 / 4;
-        (!has_options).then(|| Segment {
-            flags: (rest >> 16) as u8,
-            sequence: self.sequence(),
-            acknowledged: number(&self.0, 4),
-            window: rest as u16,
-            options: Options::default(),
-        })
+        let rest = number(&self.0, 12);
+        let options = match (rest >> 28) as usize * 4 {
+            FIXED => Options::default(),
+            WITH_STAMPS => Options::recommended(&self.0[FIXED..])?,
+            _ => return None,
+        };
+        let acknowledged = number(&self.0, 8);
+        let (flags, window) = ((rest >> 16) as u8, rest as u16);
+        Some(Segment { flags, sequence: self.sequence(), acknowledged, window, options })
     }
+}
+
+/// The bytes of a short segment, and zeros.
+#[inline(never)]
+fn padded(segment: &[u8]) -> [u8; WITH_STAMPS] {
+    let mut all = [0; WITH_STAMPS];
+    all[..segment.len()].copy_from_slice(segment);
+    all
 }
 
 /// The options of a TCP header.
@@ -82,6 +84,17 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// Those in the layout that RFC 7323 recommends.
+    #[inline(always)]
+    fn recommended(options: &[u8]) -> Option<Self> {
+        let [PADDING, PADDING, TIMESTAMPS, 10, stamps @ ..] = options else { return None };
+        (stamps.len() == 8).then(|| Self {
+            stamps: [number(stamps, 0), number(stamps, 4)],
+            has_stamps: true,
+            ..Self::default()
+        })
+    }
+
     /// Reads options up to the first that is malformed, as receivers do.
     #[inline(never)]
     fn read(mut options: &[u8]) -> Self {
@@ -127,13 +140,7 @@ impl Segment {
         };
         let options = match options {
             [] => Options::default(),
-            // The layout that RFC 7323 recommends, in most segments of most connections.
-            [PADDING, PADDING, TIMESTAMPS, 10, stamps @ ..] if stamps.len() == 8 => Options {
-                stamps: [number(stamps, 0), number(stamps, 4)],
-                has_stamps: true,
-                ..Options::default()
-            },
-            options => Options::read(options),
+            options => Options::recommended(options).unwrap_or_else(|| Options::read(options)),
         };
         let rest = number(fixed, 12);
         Self {
@@ -227,6 +234,8 @@ pub(super) fn distance(from: u32, to: u32) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn with(options: &[u8]) -> Segment {
@@ -254,6 +263,31 @@ mod tests {
             vec![8],
         ] {
             assert_eq!(with(&none).stamps(), None, "{none:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_bytes_tell_what_the_header_does(
+            mut bytes in proptest::collection::vec(any::<u8>(), 60..70),
+            words in prop_oneof![Just(5u8), Just(8), 5u8..=15],
+            is_recommended in any::<bool>(),
+            payload in 0usize..20,
+        ) {
+            let length = usize::from(words) * 4;
+            bytes[12] = words << 4 | bytes[12] & 15;
+            if is_recommended {
+                bytes[20..24].copy_from_slice(&[1, 1, 8, 10]);
+            }
+            let segment = &bytes[..(length + payload).min(bytes.len())];
+            let head = Head::of(segment);
+            let whole = Segment::new(&segment[..length]);
+            prop_assert_eq!(head.sequence(), whole.sequence);
+            let is_plain = words == 5 || words == 8 && is_recommended;
+            prop_assert!(head.segment().is_some() || !is_plain);
+            if let Some(told) = head.segment() {
+                prop_assert_eq!(format!("{told:?}"), format!("{whole:?}"));
+            }
         }
     }
 }

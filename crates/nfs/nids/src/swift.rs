@@ -92,15 +92,15 @@ impl Ahead {
             else {
                 return (rest, end);
             };
-            let header = &self.bare_headers[lane];
+            let head = &self.heads[lane];
             let plain = Plain {
                 to_server: flow.is_to_server(self.from_low.contains(lane)),
-                sequence: header.sequence(),
+                sequence: head.sequence(),
                 payload,
                 now: batch.meta.timestamp[lane],
             };
             let how = How { idle, search, target, kept, rules };
-            let segment = || header.segment().unwrap_or_else(|| Segment::of(batch, lane));
+            let segment = || head.segment().unwrap_or_else(|| Segment::of(batch, lane));
             let before = &mut self.before[lane];
             let Some((was, is)) = flow.go_on_swiftly(&plain, segment, &how, text, before) else {
                 return (rest, end);
