@@ -106,10 +106,8 @@ impl PartialEq for Calm {
 
 impl Eq for Calm {}
 
-/// The state of a connection whose streams are reassembled. What a [quiet](super::quiet) segment of a side needs
-/// lies in three cache lines.
+/// The state of a connection whose streams are reassembled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[repr(C)]
 pub(super) struct Tracked {
     /// To the server, and to the client.
     pub(super) streams: [Stream; 2],

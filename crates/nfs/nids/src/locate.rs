@@ -19,6 +19,7 @@ fn stream_of(flow: &Flow, from_low: bool) -> Option<&Stream> {
     let stream = &tracked.streams[usize::from(!flow.is_to_server(from_low))];
     prefetch::whole(std::slice::from_ref(stream), 0);
     prefetch::whole(std::slice::from_ref(&tracked.ends), 0);
+    prefetch::read(std::slice::from_ref(&tracked.calm), 0);
     Some(stream)
 }
 

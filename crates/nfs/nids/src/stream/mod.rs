@@ -66,7 +66,6 @@ struct Segment {
 
 /// One direction of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[repr(C)]
 pub(super) struct Stream {
     /// The next sequence number, once known.
     next: Option<u32>,
