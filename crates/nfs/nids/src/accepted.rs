@@ -10,7 +10,7 @@ use thalweg_nf::toolkit::view::payload;
 use thalweg_packet::Batch;
 
 use super::engine::Engine;
-use super::fit::{Stretch, Subject};
+use super::fit::Stretch;
 use super::flow::Flow;
 use super::flows::{Flows, Seen};
 use super::inspect::{Inspector, Packet, subject};
@@ -48,8 +48,9 @@ impl Inspector {
             application: tracked.app.protocol(),
             flow,
         };
-        let subject = Subject { stream: Some(stretch), ..subject(engine, batch, lane) };
+        let subject = subject(engine, batch, lane);
         let mut packet = Packet { subject, context, engine, passed: false };
+        packet.subject.stream = Some(stretch);
         self.take_found(lane);
         self.ask(&mut packet, Some(&mut seen));
         self.messages(&mut packet, &mut seen, false);

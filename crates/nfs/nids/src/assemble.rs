@@ -225,7 +225,7 @@ impl Ahead {
             let slot = self.slots[lane];
             let first = lane + usize::from(stays.contains(lane));
             let later = self.taken.and(Lanes(u32::MAX.checked_shl(first as u32).unwrap_or(0)));
-            let of_it = later.into_iter().filter(|n| self.slots[*n] == slot).collect();
+            let of_it = Lanes::all_where(|n| self.slots[n] == slot).and(later);
             self.give_back(flows, of_it);
         }
     }

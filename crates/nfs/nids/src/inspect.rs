@@ -480,7 +480,9 @@ impl Inspector {
     }
 }
 
-/// The packet of a lane, without its stream.
+/// The packet of a lane, without its stream. Made where it stays: moving what was just written piece by piece
+/// waits for the pieces.
+#[inline(always)]
 pub(super) fn subject<'a>(engine: &Engine, batch: &'a Batch, lane: usize) -> Subject<'a> {
     let (bytes, headers) = (batch.bytes(lane), batch.headers(lane));
     let events = if engine.needs.events {
@@ -488,7 +490,8 @@ pub(super) fn subject<'a>(engine: &Engine, batch: &'a Batch, lane: usize) -> Sub
     } else {
         Events::default()
     };
-    let tuple = FiveTuple::of(batch, lane).filter(|_| headers.layer >= Layer::Network);
+    let is_ip = headers.layer >= Layer::Network;
+    let tuple = if is_ip { FiveTuple::of(batch, lane) } else { None };
     let payload = payload(batch, lane);
     Subject { batch, lane, bytes, headers, tuple, events, payload, stream: None }
 }
