@@ -390,7 +390,7 @@ mod tests {
         let limits = Limits { flows: 16, idle: Nanoseconds::from_secs(60), memory: 1 << 20 };
         let steering = Steering::with_seed(1);
         let mut flows = Flows::new(limits, steering, 1);
-        let tuple = Tuple { addresses: 0x0a00_0001 << 32 | 0x0a00_0002, ports: 1000 << 16 | 80 };
+        let tuple = Tuple { addresses: 0x0a00_0001_0a00_0002, ports: 0x03e8_0050 };
         let (id, from_low) = Conversation::of(&FiveTuple {
             src: [10, 0, 0, 1].into(),
             dst: [10, 0, 0, 2].into(),
