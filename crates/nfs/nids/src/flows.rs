@@ -385,25 +385,41 @@ mod tests {
     use super::super::recent::Located;
     use super::*;
 
-    #[test]
-    fn a_connection_that_moves_away_is_forgotten() {
-        let limits = Limits { flows: 16, idle: Nanoseconds::from_secs(60), memory: 1 << 20 };
-        let steering = Steering::with_seed(1);
+    const TUPLE: Tuple = Tuple { addresses: 0x0a00_0001_0a00_0002, ports: 0x03e8_0050 };
+
+    /// Flows that remember the connection of [`TUPLE`], of which there may be only one.
+    fn with_one_remembered(steering: Steering) -> Flows {
+        let limits = Limits { flows: 1, idle: Nanoseconds::from_secs(60), memory: 1 << 20 };
         let mut flows = Flows::new(limits, steering, 1);
-        let tuple = Tuple { addresses: 0x0a00_0001_0a00_0002, ports: 0x03e8_0050 };
-        let (id, from_low) = Conversation::of(&FiveTuple {
-            src: [10, 0, 0, 1].into(),
-            dst: [10, 0, 0, 2].into(),
-            src_port: 1000,
-            dst_port: 80,
-            protocol: TCP,
-        });
+        let (id, from_low) = conversation(1000);
         flows.insert(vec![(id, Flow::new(from_low, Nanoseconds(0)))], 1);
         let slot = flows.find(&[id.words()]).slot(0).unwrap();
-        assert!(flows.is_in(slot, from_low, tuple));
-        flows.recent.put(tuple, Located { slot, from_low });
+        assert!(flows.is_in(slot, from_low, TUPLE));
+        let located = Located { slot, from_low };
+        flows.recent.put(TUPLE, located);
+        assert_eq!(flows.recent.get(TUPLE), Some(located));
+        flows
+    }
+
+    fn conversation(src_port: u16) -> (Conversation, bool) {
+        let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        Conversation::of(&FiveTuple { src, dst, src_port, dst_port: 80, protocol: TCP })
+    }
+
+    #[test]
+    fn a_connection_that_moves_away_is_forgotten() {
+        let steering = Steering::with_seed(1);
+        let mut flows = with_one_remembered(steering);
         while !flows.index_units(Units::new(1, steering).unwrap()) {}
         flows.forget_unit(0);
-        assert_eq!((flows.len(), flows.recent.get(tuple)), (0, None));
+        assert_eq!((flows.len(), flows.recent.get(TUPLE)), (0, None));
+    }
+
+    #[test]
+    fn a_connection_that_is_evicted_is_forgotten() {
+        let mut flows = with_one_remembered(Steering::with_seed(1));
+        let (id, from_low) = conversation(1001);
+        assert!(flows.begin(id, Flow::new(from_low, Nanoseconds(1))).is_ok());
+        assert_eq!((flows.len(), flows.evicted, flows.recent.get(TUPLE)), (1, 1, None));
     }
 }

@@ -148,8 +148,7 @@ impl Flow {
         before: &mut Before,
     ) -> Option<(usize, usize)> {
         let own = usize::from(!to_server);
-        // A packet that is older has waited longest.
-        if now.0.wrapping_sub(self.last.0) >= idle.0 {
+        if now < self.last || now.since(self.last) >= idle {
             return None;
         }
         let Tracked { streams, ends, rules, calm, .. } = self.tracked.as_deref_mut()?;

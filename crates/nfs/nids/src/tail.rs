@@ -170,8 +170,8 @@ impl Tail {
         self.searched = if has_seam { searched } else { Searched::NO };
     }
 
-    /// Whether bytes may be appended with this limit, and taken back until the search `now`: then no more are
-    /// forgotten than are kept in addition to `most`. Counts them.
+    /// Whether bytes may be appended, and taken back until the search `now`: then no more are forgotten than are
+    /// kept in addition to the least. Counts them.
     #[inline]
     pub(super) fn may_try(&mut self, bytes: usize, kept: &Kept, now: Searched) -> bool {
         let before = if self.searched != now {
@@ -213,7 +213,7 @@ impl Tail {
         *self = Self { ring: std::mem::take(&mut self.ring), ..Self::default() };
     }
 
-    /// Appends bytes. Keeps the last ones: `most` or [`COMPARED`], and a quarter more.
+    /// Appends bytes, and keeps the last ones.
     #[inline(always)]
     pub(super) fn push(&mut self, bytes: &[u8], kept: &Kept) {
         if let Some(place) = self.place(0, bytes.len(), kept)
