@@ -79,6 +79,8 @@ struct Connection {
 impl Connection {
     const CLIENT: u16 = 1000;
     const SERVER: u16 = 2000;
+    /// What each offers to receive.
+    const WINDOW: u16 = u16::MAX;
 
     /// The next packet of its client.
     fn packet(&mut self, flags: u8, payload: &[u8]) -> Vec<u8> {
@@ -128,8 +130,10 @@ impl Connection {
         let mut segment = ports.map(u16::to_be_bytes).concat();
         segment.extend(sequence.to_be_bytes());
         segment.extend(acknowledged.to_be_bytes());
-        // A header of 32 bytes and its flags, the window, no checksum (none is checked), nothing urgent.
-        segment.extend([8 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        segment.extend([8 << 4, flags]);
+        segment.extend(Self::WINDOW.to_be_bytes());
+        // No checksum, for none is checked; nothing urgent.
+        segment.extend([0; 4]);
         segment.extend([1, 1, 8, 10, 0, 0, 0, 7, 0, 0, 0, 7]);
         segment.extend(payload);
         self.builder(from_client).protocol(TCP).build(&segment)
@@ -168,17 +172,22 @@ fn main() -> Outcome<()> {
         return Err("PATTERNS PAYLOADS SIZE udp|tcp|established CONNECTIONS".into());
     };
     let name = traffic;
-    let traffic = Traffic::parse(name).ok_or("udp, tcp or established")?;
+    let traffic = Traffic::parse(name).ok_or("not udp, tcp or established")?;
     let patterns = fs::read_to_string(patterns)?;
     let patterns = patterns.lines().map(hex::decode).collect::<Result<Vec<_>, _>>()?;
     let size: usize = size.parse()?;
     let payloads = fs::read(payloads)?;
+    let connections: usize = connections.parse()?;
+    // Between two acknowledgements.
+    let most = (payloads.len() / size).div_ceil(connections) * size;
+    if traffic == Traffic::Established && most > Connection::WINDOW.into() {
+        return Err(format!("{most} bytes of a connection, more than its window").into());
+    }
     let mut nf = nids(&patterns, traffic.protocol())?;
     let pool = Arc::new(Pool::anonymous(2 * BATCH, 2048)?);
     let (mut batch, mut emitted) = (Batch::new(pool.clone()), Emitted::new(pool));
-    let mut connections: Vec<_> = (0..connections.parse()?)
-        .map(|number| Connection { traffic, number, next: 1000 })
-        .collect();
+    let mut connections: Vec<_> =
+        (0..connections).map(|number| Connection { traffic, number, next: 1000 }).collect();
     let mut openings = Vec::new();
     if traffic != Traffic::Udp {
         openings.extend(connections.iter_mut().map(|c| c.packet(SYN, b"")));
