@@ -256,12 +256,8 @@ impl Ahead {
             let (header, payload) = segment.split_at_checked(payload - l4).unwrap_or_default();
             texts.bytes[lane] = payload;
             total += payload.len();
-            if payload.is_empty() {
-                self.segments[lane] = Segment::new(header);
-                continue;
-            }
-            with_payload |= 1 << lane;
-            if payload.len() < terms.short {
+            with_payload |= u32::from(!payload.is_empty()) << lane;
+            if (1..terms.short).contains(&payload.len()) {
                 short |= 1 << lane;
                 self.heads[lane] = Head::of(segment);
             } else {

@@ -457,19 +457,22 @@ impl Ends {
         first: impl FnOnce() -> u32,
         target: Target,
     ) -> bool {
-        let takes = self.agreed.is_none()
-            || self.follow_agreed(to_server, segment, length, first(), target);
+        let takes = match self.agreed {
+            Some(agreed) => self.follow_agreed(agreed, to_server, segment, length, first(), target),
+            None => true,
+        };
         if takes {
             self.has_sent(to_server, sequence.wrapping_add(length as u32));
         }
         takes
     }
 
-    /// The same but for what its sender has sent, as far as it depends on what was agreed. Not inlined: the
+    /// The same but for what its sender has sent, as far as it depends on what was `agreed`. Not inlined: the
     /// loop around it would have too few registers.
     #[inline(never)]
     fn follow_agreed(
         &mut self,
+        agreed: Agreement,
         to_server: bool,
         segment: impl FnOnce() -> Segment,
         length: usize,
@@ -477,9 +480,7 @@ impl Ends {
         target: Target,
     ) -> bool {
         let (own, segment) = (usize::from(!to_server), segment());
-        let takes = self.agreed.is_none_or(|agreed| {
-            self.judge_agreed(agreed, own, &segment, length, first, target) == Ok(length)
-        });
+        let takes = self.judge_agreed(agreed, own, &segment, length, first, target) == Ok(length);
         if takes {
             self.take(to_server, &segment);
         }

@@ -57,9 +57,7 @@ impl Head {
             WITH_STAMPS => Options::recommended(&self.0[FIXED..])?,
             _ => return None,
         };
-        let acknowledged = number(&self.0, 8);
-        let (flags, window) = ((rest >> 16) as u8, rest as u16);
-        Some(Segment { flags, sequence: self.sequence(), acknowledged, window, options })
+        Some(Segment::with(&self.0, options))
     }
 }
 
@@ -142,11 +140,17 @@ impl Segment {
             [] => Options::default(),
             options => Options::recommended(options).unwrap_or_else(|| Options::read(options)),
         };
-        let rest = number(fixed, 12);
+        Self::with(fixed, options)
+    }
+
+    /// That of a header with these options.
+    #[inline(always)]
+    fn with(header: &[u8], options: Options) -> Self {
+        let rest = number(header, 12);
         Self {
             flags: (rest >> 16) as u8,
-            sequence: number(fixed, 4),
-            acknowledged: number(fixed, 8),
+            sequence: number(header, 4),
+            acknowledged: number(header, 8),
             window: rest as u16,
             options,
         }
@@ -285,8 +289,8 @@ mod tests {
             prop_assert_eq!(head.sequence(), whole.sequence);
             let is_plain = words == 5 || words == 8 && is_recommended;
             prop_assert!(head.segment().is_some() || !is_plain);
-            if let Some(told) = head.segment() {
-                prop_assert_eq!(format!("{told:?}"), format!("{whole:?}"));
+            if let Some(segment) = head.segment() {
+                prop_assert_eq!(format!("{segment:?}"), format!("{whole:?}"));
             }
         }
     }

@@ -26,13 +26,14 @@ const LINE: usize = 64;
 pub(super) struct Kept {
     /// Those that are searched again.
     pub(super) searched: usize,
-    /// At least, once there were so many.
+    /// The minimum, as soon as the stream is that long.
     least: usize,
+    /// The maximum, which is the size of a full ring.
     most: usize,
 }
 
 impl Kept {
-    /// Those that are needed if so many are searched again.
+    /// Those of a stream of which the last `searched` bytes are searched again.
     #[inline]
     pub(super) fn for_search(searched: usize) -> Self {
         let least = searched.max(COMPARED);
@@ -105,8 +106,8 @@ impl Tail {
         self.searched.is_before(now)
     }
 
-    /// What lies `before` the end and after it, where only the oldest bytes of a full ring are in the place of
-    /// so many more.
+    /// The ring from `before` bytes before the end on, if its size allows `bytes` more: they overwrite only the
+    /// oldest bytes of a full ring.
     #[inline(always)]
     fn place(&mut self, before: usize, bytes: usize, kept: &Kept) -> Option<&mut [u8]> {
         let (size, end) = (self.ring.len(), self.end as usize);

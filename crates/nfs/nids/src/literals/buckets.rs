@@ -1,7 +1,8 @@
 //! Divides literals among the buckets of a filter.
 //!
 //! What a filter lets pass by chance grows with what a bucket mixes. So literals are put in an order in which
-//! those alike follow each other, and that is divided where the least passes in all (as Hyperscan does for its FDR; Wang et al., NSDI 2019).
+//! those alike follow each other, and that is divided where the least passes in all (as Hyperscan does for its
+//! FDR; Wang et al., NSDI 2019).
 
 use super::index::Place;
 
